@@ -1,0 +1,439 @@
+"""Kernels for perf.data: walk the records, order the samples by time.
+
+Numbers are little endian. Offsets are int64 and absolute in the buffer; inside ``_u32`` and
+``_u64`` they become unsigned, so that the compiler joins the byte loads into one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from traceana._jit import njit
+
+# Record types (include/uapi/linux/perf_event.h, tools/perf/util/event.h).
+R_LOST, R_COMM, R_EXIT, R_FORK, R_SAMPLE, R_LOST_SAMPLES = 2, 3, 4, 7, 9, 13
+R_SWITCH, R_SWITCH_CPU_WIDE = 14, 15
+R_FINISHED_ROUND, R_ID_INDEX, R_AUXTRACE, R_COMPRESSED, R_COMPRESSED2 = 68, 69, 71, 81, 83
+
+# Bits of sample_type.
+S_IP, S_TID, S_TIME, S_ADDR, S_READ, S_CALLCHAIN = 0x1, 0x2, 0x4, 0x8, 0x10, 0x20
+S_ID, S_CPU, S_PERIOD, S_STREAM_ID, S_RAW, S_IDENTIFIER = 0x40, 0x80, 0x100, 0x200, 0x400, 0x10000
+
+# Columns of ``attrs``, one row per attr; offsets from the start of a sample record, or for the
+# T_* from the end of any other record; -1 where there is no such field.
+A_READ_FORMAT, A_FLAGS, A_ROW, A_TID, A_TIME, A_CPU, A_VAR = 0, 1, 2, 3, 4, 5, 6
+T_TIME, T_CPU, T_SIZE = 7, 8, 9
+N_ATTR = 10
+# Bits of A_FLAGS.
+F_READ, F_CALLCHAIN, F_RAW = 1, 2, 4
+
+# Cells of ``st``, the state between calls.
+(
+    ST_OFF, ST_ROWS, ST_MISC, ST_TGIDS, ST_MAX, ST_ROUND_MAX, ST_LIMIT, ST_ROUNDS, ST_BAD,
+    ST_FIRST_BAD, ST_UNKNOWN, ST_NO_TIME, ST_LAST_TS, ST_STRANGE_CPU, ST_TASK_IDS,
+) = range(15)  # fmt: skip
+N_STATE = 15
+
+# Why ``scan`` came back.
+END, FULL, MISC_FULL, TGIDS_FULL, ROUND, BAD_SIZE, CUT, COMPRESSED = range(8)
+
+ROW_LOST = -2
+#: CPU ids at or above it are taken for damage; also the length of the per-CPU arrays. The
+#: greatest CONFIG_NR_CPUS is 8192.
+CPU_LIMIT = 16384
+PID_LIMIT = 4194304
+#: Times at or above it are damage: 2^62 ns are 146 years.
+TS_LIMIT = 1 << 62
+
+
+@njit
+def _u16(buf, at):
+    i = np.uint64(at)
+    return np.int64(buf[i]) | (np.int64(buf[i + np.uint64(1)]) << 8)
+
+
+@njit
+def _u32(buf, at):
+    i = np.uint64(at)
+    return (
+        np.int64(buf[i])
+        | (np.int64(buf[i + np.uint64(1)]) << 8)
+        | (np.int64(buf[i + np.uint64(2)]) << 16)
+        | (np.int64(buf[i + np.uint64(3)]) << 24)
+    )
+
+
+@njit
+def _u64(buf, at):
+    """The u64 as int64: what is at or above 2^63 comes out negative."""
+    return _u32(buf, at) | (_u32(buf, at + 4) << 32)
+
+
+@njit
+def _hash(value):
+    h = ((value ^ (value >> 28)) & 0xFFFFFFF) * 0x9E3779B1
+    return h ^ (h >> 17)
+
+
+@njit
+def find_id(ids, value):
+    """Slot of an id in the open hash ``ids`` (see :func:`fill_ids`), -1 when it is not there."""
+    mask = len(ids) - 1
+    h = _hash(value) & mask
+    for _ in range(mask + 1):
+        u = np.uint64(h)
+        if ids[u, 1] < 0:
+            return np.int64(-1)
+        if ids[u, 0] == value:
+            return h
+        h = (h + 1) & mask
+    return np.int64(-1)
+
+
+@njit
+def fill_ids(ids, values, attr_of):
+    """Enter ids into the hash; the first attr of an id wins.
+
+    Parameters
+    ----------
+    ids : int64[2^k, 3]      id, attr (-1: free), cpu by ID_INDEX (-1: not told); written
+    values : int64[n], attr_of : int64[n]     n < 2^k
+    """
+    mask = len(ids) - 1
+    for i in range(len(values)):
+        value = values[i]
+        h = _hash(value) & mask
+        while ids[h, 1] >= 0 and ids[h, 0] != value:
+            h = (h + 1) & mask
+        if ids[h, 1] < 0:
+            ids[h, 0] = value
+            ids[h, 1] = attr_of[i]
+
+
+@njit
+def _raw_payload(buf, p, end, read_format, flags):
+    """Start of the RAW payload of a sample, -1 when its variable part reaches beyond ``end``.
+
+    ``p`` is where the variable part begins; READ and CALLCHAIN stand before RAW and are walked
+    (perf_output_sample() in kernel/events/core.c).
+    """
+    if flags & F_READ:
+        times = 8 * ((read_format & 1) + (read_format >> 1 & 1))
+        extra = 8 * ((read_format >> 2 & 1) + (read_format >> 4 & 1))
+        if read_format & 8:
+            if p + 8 > end:
+                return np.int64(-1)
+            n = _u64(buf, p)
+            p += 8 + times
+            if n < 0 or n > (end - p) // (8 + extra):
+                return np.int64(-1)
+            p += n * (8 + extra)
+        else:
+            p += 8 + times + extra
+    if flags & F_CALLCHAIN:
+        if p + 8 > end:
+            return np.int64(-1)
+        n = _u64(buf, p)
+        p += 8
+        if n < 0 or n > (end - p) // 8:
+            return np.int64(-1)
+        p += n * 8
+    if p + 4 > end or p + 4 + _u32(buf, p) > end:
+        return np.int64(-1)
+    return p + 4
+
+
+@njit
+def scan(
+    buf, end, target, id_at, id_back, same_types, attrs, ids, row_of_type, want_tgids,
+    ts, cpu, off, length, row, misc, tgids, tgid_of, lost, counts, type_counts, records, st,
+):  # fmt: skip
+    """Walk records from ``st[ST_OFF]`` on; append rows for wanted samples; say why it stopped.
+
+    Parameters
+    ----------
+    buf : uint8[:] read-only; end : int64    the data section ends there
+    target : int64          stop at a FINISHED_ROUND once so many rows are there
+    id_at, id_back : int64  where the id stands in a sample (from its start) and in the trailer of
+                            other records (from the end); -1: nowhere, then attr 0 is meant
+    same_types : int64      1: all attrs have one sample_type, so an unknown id can be read, too
+    attrs : int64[n, N_ATTR]
+    ids : int64[2^k, 3]     see fill_ids; the cpu is filled here from ID_INDEX records
+    row_of_type : int32[65536]  common_type -> row, for samples of unknown id
+    want_tgids : int64      1: tell pid-tgid pairs and LOST rows
+    ts, cpu, off, length, row : rows as the payload kernel takes them; appended from st[ST_ROWS]
+    misc : int64[:]         offsets of COMM, FORK and LOST_SAMPLES records, from st[ST_MISC]
+    tgids : int64[:, 3]     tid, tgid, time of each new pair, from st[ST_TGIDS]
+    tgid_of : int32[PID_LIMIT]  last known tgid; updated
+    lost : int64[CPU_LIMIT + 1, 3]  per CPU (last: unknown): losses not yet placed in the row
+                            order, time of the mark, all losses
+    counts : int64[n]       samples per attr; type_counts : int64[65536] of unknown id, by type
+    records : int64[256]    records by type (255: all above)
+    st : int64[N_STATE]
+    """
+    o = st[ST_OFF]
+    n = st[ST_ROWS]
+    n_tgids = st[ST_TGIDS]
+    last_ts = st[ST_LAST_TS]
+    max_ts = st[ST_MAX]
+    cap = len(ts) - 2
+    why = END
+    while True:
+        if o + 8 > end:
+            if o != end:
+                why = CUT
+            break
+        kind = _u32(buf, o)
+        size = _u16(buf, o + 6)
+        if size < 8:
+            why = BAD_SIZE
+            break
+        stop = o + size
+        if stop > end:
+            why = CUT
+            break
+        if kind == R_SAMPLE:
+            if n > cap:
+                why = FULL
+                break
+            if n_tgids >= len(tgids):
+                why = TGIDS_FULL
+                break
+            records[R_SAMPLE] += 1
+            a = np.int64(0)
+            slot = np.int64(-1)
+            known = True
+            if id_at >= 0:
+                if o + id_at + 8 > stop:
+                    if st[ST_BAD] == 0:
+                        st[ST_FIRST_BAD] = o
+                    st[ST_BAD] += 1
+                    o = stop
+                    continue
+                slot = find_id(ids, _u64(buf, o + id_at))
+                if slot >= 0:
+                    a = ids[slot, 1]
+                else:
+                    known = False
+                    st[ST_UNKNOWN] += 1
+                    if same_types == 0:
+                        o = stop
+                        continue
+            ua = np.uint64(a)
+            if o + attrs[ua, A_VAR] > stop:
+                if st[ST_BAD] == 0:
+                    st[ST_FIRST_BAD] = o
+                st[ST_BAD] += 1
+                o = stop
+                continue
+            if known:
+                counts[ua] += 1
+            t = last_ts
+            if attrs[ua, A_TIME] >= 0:
+                t = _u64(buf, o + attrs[ua, A_TIME])
+                if t <= 0 or t >= TS_LIMIT:
+                    # no time: the record keeps its place
+                    st[ST_NO_TIME] += 1
+                    t = last_ts
+                else:
+                    last_ts = t
+                    if t > max_ts:
+                        max_ts = t
+            c = np.int64(-1)
+            if attrs[ua, A_CPU] >= 0:
+                c = _u32(buf, o + attrs[ua, A_CPU])
+                if c >= CPU_LIMIT:
+                    if c != 0xFFFFFFFF:
+                        st[ST_STRANGE_CPU] += 1
+                    c = np.int64(-1)
+            elif slot >= 0:
+                c = ids[slot, 2]
+            if want_tgids:
+                if attrs[ua, A_TID] >= 0:
+                    tgid = _u32(buf, o + attrs[ua, A_TID])
+                    tid = _u32(buf, o + attrs[ua, A_TID] + 4)
+                    if (
+                        0 < tid < PID_LIMIT
+                        and 0 < tgid < PID_LIMIT
+                        and tgid_of[np.uint64(tid)] != tgid
+                    ):
+                        tgid_of[np.uint64(tid)] = tgid
+                        tgids[n_tgids, 0] = tid
+                        tgids[n_tgids, 1] = tgid
+                        tgids[n_tgids, 2] = t
+                        n_tgids += 1
+                if lost[c, 0] > 0 and t > 0:
+                    ts[n] = t
+                    cpu[n] = c
+                    off[n] = lost[c, 0]
+                    length[n] = 0
+                    row[n] = ROW_LOST
+                    lost[c, 0] = 0
+                    n += 1
+            r = attrs[ua, A_ROW]
+            if (r >= 0 or not known) and attrs[ua, A_TIME] >= 0 and t > 0:
+                flags = attrs[ua, A_FLAGS]
+                p = np.int64(-1)
+                if flags & F_RAW:
+                    p = _raw_payload(
+                        buf, o + attrs[ua, A_VAR], stop, attrs[ua, A_READ_FORMAT], flags
+                    )
+                    if p < 0:
+                        if st[ST_BAD] == 0:
+                            st[ST_FIRST_BAD] = o
+                        st[ST_BAD] += 1
+                if p >= 0:
+                    bytes_ = _u32(buf, p - 4)
+                    if not known:
+                        r = np.int64(-1)
+                        if bytes_ >= 2:
+                            common = _u16(buf, p)
+                            type_counts[common] += 1
+                            r = np.int64(row_of_type[common])
+                    if r >= 0:
+                        to = np.uint64(n)
+                        ts[to] = t
+                        cpu[to] = c
+                        off[to] = p
+                        length[to] = bytes_
+                        row[to] = r
+                        n += 1
+            o = stop
+            continue
+        if kind == R_COMM or kind == R_FORK or kind == R_LOST_SAMPLES:
+            if st[ST_MISC] >= len(misc):
+                why = MISC_FULL
+                break
+            misc[st[ST_MISC]] = o
+            st[ST_MISC] += 1
+        elif kind == R_LOST:
+            if size >= 24:
+                count = _u64(buf, o + 16)
+                a = np.int64(0)
+                slot = np.int64(-1)
+                if id_back >= 0 and size >= 24 + id_back:
+                    slot = find_id(ids, _u64(buf, stop - id_back))
+                if slot < 0:
+                    slot = find_id(ids, _u64(buf, o + 8))
+                if slot >= 0:
+                    a = ids[slot, 1]
+                c = np.int64(-1)
+                t = np.int64(0)
+                if attrs[a, T_SIZE] > 0 and size >= 24 + attrs[a, T_SIZE]:
+                    if attrs[a, T_CPU] >= 0:
+                        c = _u32(buf, stop - attrs[a, T_CPU])
+                    if attrs[a, T_TIME] >= 0:
+                        t = _u64(buf, stop - attrs[a, T_TIME])
+                if (c < 0 or c >= CPU_LIMIT) and slot >= 0:
+                    c = ids[slot, 2]
+                if c < 0 or c >= CPU_LIMIT:
+                    c = np.int64(-1)
+                if t <= 0 or t >= TS_LIMIT:
+                    t = last_ts
+                if 0 < count < TS_LIMIT:
+                    if lost[c, 0] < TS_LIMIT:
+                        lost[c, 0] += count
+                    lost[c, 1] = t
+                    if lost[c, 2] < TS_LIMIT:
+                        lost[c, 2] += count
+                        records[R_LOST] += 1
+                else:
+                    st[ST_BAD] += 1
+        elif kind == R_FINISHED_ROUND:
+            st[ST_ROUNDS] += 1
+            st[ST_LIMIT] = st[ST_ROUND_MAX]
+            st[ST_ROUND_MAX] = max_ts
+            records[R_FINISHED_ROUND] += 1
+            o = stop
+            if n >= target:
+                why = ROUND
+                break
+            continue
+        elif kind == R_ID_INDEX:
+            if size >= 16:
+                entries = _u64(buf, o + 8)
+                for i in range(min(max(entries, 0), (size - 16) // 32)):
+                    slot = find_id(ids, _u64(buf, o + 16 + 32 * i))
+                    c = _u64(buf, o + 32 + 32 * i)
+                    if slot >= 0 and 0 <= c < CPU_LIMIT:
+                        ids[slot, 2] = c
+                    if 0 < _u64(buf, o + 40 + 32 * i) < PID_LIMIT:
+                        st[ST_TASK_IDS] += 1  # opened for one task, not for a CPU
+        elif kind == R_AUXTRACE:
+            # raw bytes follow outside the record
+            if size >= 16:
+                more = _u64(buf, o + 8)
+                if more < 0 or more > end - stop:
+                    why = CUT
+                    break
+                stop += more
+        elif kind == R_COMPRESSED or kind == R_COMPRESSED2:
+            why = COMPRESSED
+            break
+        if kind != R_LOST:
+            records[kind if 0 <= kind < 255 else 255] += 1
+        o = stop
+    st[ST_OFF] = o
+    st[ST_ROWS] = n
+    st[ST_TGIDS] = n_tgids
+    st[ST_LAST_TS] = last_ts
+    st[ST_MAX] = max_ts
+    return why
+
+
+@njit
+def _radix_pass(ts, lo, shift, n, first, src, src_key, dst, dst_key, start):
+    """One stable pass by 11 bits at ``shift``; the first reads ``ts``, later ones src, src_key."""
+    start[:] = 0
+    for i in range(n):
+        key = ts[i] - lo if first else src_key[i]
+        start[(key >> shift) & 2047] += 1
+    total = np.int64(0)
+    for b in range(2048):
+        count = start[b]
+        start[b] = total
+        total += count
+    for i in range(n):
+        key = ts[i] - lo if first else src_key[i]
+        b = (key >> shift) & 2047
+        u = np.uint64(b)
+        to = np.uint64(start[u])
+        start[u] += 1
+        dst[to] = i if first else src[i]
+        dst_key[to] = key
+
+
+@njit
+def order_by_time(ts, n, order, order_key, spare, spare_key):
+    """Indices of the first n rows by time, stably, into ``order``: a radix sort.
+
+    Runs of many CPUs interleave in too many pieces for a merge to pay; this costs the same
+    whatever the order was.
+
+    Parameters
+    ----------
+    ts : int64[>=n], 0 <= ts < 2^62
+    order, order_key, spare, spare_key : int64[>=n]
+        Written.
+    """
+    lo = ts[0] if n else np.int64(0)
+    hi = lo
+    in_order = True
+    for i in range(n):
+        order[i] = i
+        t = ts[i]
+        if t < hi:
+            in_order = False
+        hi = max(hi, t)
+        lo = min(lo, t)
+    if in_order:
+        return
+    passes = 0
+    while 11 * passes < 62 and (hi - lo) >> (11 * passes) > 0:
+        passes += 1
+    start = np.empty(2048, np.int64)
+    for p in range(passes):
+        if (passes - p) & 1:
+            _radix_pass(ts, lo, 11 * p, n, p == 0, spare, spare_key, order, order_key, start)
+        else:
+            _radix_pass(ts, lo, 11 * p, n, p == 0, order, order_key, spare, spare_key, start)

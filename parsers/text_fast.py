@@ -1,0 +1,266 @@
+"""Runs the text kernels over big files, and hands every doubtful line back.
+
+The results are those of the line by line reader: a test reads the same texts both ways.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from traceana import schema
+from traceana.columns import NULL_STATE, EventColumns
+from traceana.parsers import _text_kernels as kernels
+from traceana.parsers.text_events import States
+from traceana.parsers.text_lines import DEFAULT_LAYOUTS, Buffer, ctx_of
+from traceana.schema import STATE_LETTERS, Ctx, EventKind
+
+if TYPE_CHECKING:
+    from traceana.parsers.text_dialect import Dialect
+
+__all__ = ["Fast", "Part", "earliest"]
+
+#: PID_MAX_LIMIT of 64-bit kernels.
+PIDS = 1 << 22
+ROWS = 1 << 19
+DOUBTS = 1 << 16
+#: Raw prev_state beyond this is left to the other reader.
+STATES = 1 << 13
+
+_WAKE = (
+    "comm={c0} pid={0} prio={1} target_cpu={4}$",
+    "comm={c0} pid={0} prio={1} success={7} target_cpu={4}$",
+    "{p0}:{0} [{1}] CPU:{4}$",
+    "{p0}:{0} [{1}] success={7} CPU:{4}$",
+)
+#: {c} a name, {p} a name in a plugin's text, {s} a state, digits a number's column; "$" the
+#: line's end, "~" whatever follows.
+_TEMPLATES: dict[EventKind, tuple[str, ...]] = {
+    EventKind.SWITCH: (
+        "prev_comm={c0} prev_pid={0} prev_prio={1} prev_state={s0} ==> "
+        "next_comm={c1} next_pid={2} next_prio={3}$",
+        "prev_comm={c0} prev_pid={0} prev_prio={1} prev_state={s0} "
+        "next_comm={c1} next_pid={2} next_prio={3}$",
+        "{p0}:{0} [{1}] {s1} ==> {p1}:{2} [{3}]$",
+    ),
+    EventKind.WAKING: _WAKE,
+    EventKind.WAKEUP: _WAKE,
+    EventKind.WAKEUP_NEW: _WAKE,
+    EventKind.MIGRATE: ("comm={c0} pid={0} prio={1} orig_cpu={5} dest_cpu={4}$",),
+    EventKind.FORK: (
+        "comm={c1} pid={2} child_comm={c0} child_pid={0}$",
+        "parent_comm={c1} parent_pid={2} child_comm={c0} child_pid={0}$",
+    ),
+    EventKind.EXIT: (
+        "comm={c0} pid={0} prio={1}$",
+        "comm={c0} pid={0} prio={1} group_dead=~",
+    ),
+    EventKind.STAT_RUNTIME: (
+        "comm={c0} pid={0} runtime={6} [ns]$",
+        "comm={c0} pid={0} runtime={6} [ns] vruntime=~",
+        "comm={c0} pid={0} runtime={6} vruntime=~",
+        "comm={c0} pid={0} runtime={6}$",
+    ),
+    EventKind.CPU_IDLE: ("state={6} cpu_id={4}$",),
+    EventKind.WAKE_IDLE_WITHOUT_IPI: ("cpu={4}$",),
+    EventKind.IPI_SEND_CPU: ("cpu={4} ~", "cpu={4}$"),
+    EventKind.IRQ_ENTRY: ("irq={6} ~", "irq={6}$"),
+    EventKind.IRQ_EXIT: ("irq={6} ~", "irq={6}$"),
+    EventKind.SOFTIRQ_ENTRY: ("vec={6} ~", "vec={6}$"),
+    EventKind.SOFTIRQ_EXIT: ("vec={6} ~", "vec={6}$"),
+    # Rare, or with a text that may hold anything: always doubtful.
+    EventKind.EXEC: (),
+    EventKind.TASK_RENAME: (),
+    EventKind.PI_SETPRIO: (),
+}
+_OPS = {"c": kernels.OP_COMM, "p": kernels.OP_PRETTY, "s": kernels.OP_STATE}
+_PRINTERS = (
+    "print", "bprint", "bputs", "tracing_mark_write", "raw_data", "kernel_stack", "user_stack", "0",
+)  # fmt: skip
+
+
+def _encode(template: str) -> bytes:
+    out = bytearray()
+    i = 0
+    while i < len(template):
+        char = template[i]
+        if char == "{":
+            end = template.index("}", i)
+            inside = template[i + 1 : end]
+            out.append(_OPS.get(inside[0], kernels.OP_INT))
+            out.append(int(inside[-1]))
+            i = end + 1
+            continue
+        out.append({"$": kernels.OP_END, "~": kernels.OP_ANY}.get(char, ord(char)))
+        i += 1
+    return bytes(out)
+
+
+class Part(NamedTuple):
+    """What one run of the kernel gave; ``learnt`` and ``doubts`` as in the kernel."""
+
+    offs: npt.NDArray[np.int64]
+    columns: EventColumns
+    learnt: list[list[int]]
+    doubts: list[list[int]]
+    #: Where to go on, and how many lines it has seen.
+    at: int
+    lines: int
+
+
+class Fast:
+    """The kernel with its tables, over one buffer; remembers names between runs."""
+
+    def __init__(self, buf: Buffer, dialect: Dialect, states: States) -> None:
+        self.buf = np.frombuffer(buf, np.uint8)  # type: ignore[call-overload]
+        self._words = _words(self.buf)
+        self._mode = dialect.fast
+        self._digits = dialect.digits
+        self._columns, self._bits = _flag_tables(dialect.layout)
+        events = [(n, int(k), _TEMPLATES[k]) for n, k in schema.EVENT_NAMES.items()]
+        events += [(n, kernels.PRINTER, ()) for n in _PRINTERS]
+        events.sort(key=lambda e: len(e[0]))
+        self._by_length = np.searchsorted([len(n) for n, _, _ in events], np.arange(51))
+        self._event_names = [n.encode() for n, _, _ in events]
+        self._names = np.zeros((len(events), 50), np.uint8)
+        self._kinds = np.array([k for _, k, _ in events], np.int64)
+        self._first = np.zeros((len(events), 2), np.int64)
+        code = bytearray()
+        spans: list[tuple[int, int]] = []
+        for i, (name, _, templates) in enumerate(events):
+            self._names[i, 0] = len(name)
+            self._names[i, 1 : 1 + len(name)] = np.frombuffer(name.encode(), np.uint8)
+            self._first[i] = len(spans), len(spans) + len(templates)
+            for text in templates:
+                encoded = _encode(text)
+                spans.append((len(code), len(code) + len(encoded)))
+                code += encoded
+        self._templates = np.frombuffer(bytes(code), np.uint8)
+        self._spans = np.array(spans, np.int64)
+        self._hints = np.zeros(len(events), np.int64)
+        self._letters, self._numbers = _state_tables(states)
+        # Zero pages cost nothing until a pid is met.
+        self._known = np.zeros((PIDS, 3), np.int64)
+        self._groups = np.zeros(PIDS, np.int32)
+        self._seen = np.zeros(PIDS, np.uint8)
+        self._counts = np.zeros(len(events), np.int64)
+        self._others = np.zeros((4096, 3), np.int64)
+        self._learnt = np.empty((1 << 16, 5), np.int64)
+        self._doubts = np.empty((DOUBTS, 3), np.int64)
+        self._result = np.zeros(7, np.int64)
+        rows = min(ROWS, len(self.buf) // 24 + 1)
+        self._off = np.empty(rows, np.int64)
+        self._out = EventColumns.empty(rows)
+
+    def parse(self, start: int, end: int) -> Part:
+        """Read whole lines of [start, end), perhaps not all of them."""
+        out = self._out
+        kernels.parse(
+            self.buf, self._words, start, end, self._mode, self._digits, self._columns, self._bits,
+            self._names, self._by_length, self._kinds, self._first, self._templates, self._spans,
+            self._hints, self._letters, self._numbers, self._known, self._groups, self._seen,
+            self._counts, self._others, self._learnt, self._doubts, self._result, self._off,
+            out.ts, out.cpu, out.kind, out.pid, out.ctx, out.subject, out.prio, out.state,
+            out.other, out.other_prio, out.cpu_to, out.cpu_from, out.value,
+        )  # fmt: skip
+        rows, learnt, doubts, at, lines = self._result[:5].tolist()
+        columns = EventColumns(*(c[:rows].copy() for c in out.arrays()))
+        columns.buffer[:] = 0
+        return Part(
+            self._off[:rows].copy(),
+            columns,
+            self._learnt[:learnt].tolist(),
+            self._doubts[:doubts].tolist(),
+            at,
+            lines,
+        )
+
+    def comm(self, at: int, size: int) -> bytes:
+        """Bytes of a name that the kernel met."""
+        return bytes(self.buf[at : at + size])
+
+    def known(self, pid: int) -> bytes:
+        """The name the kernel holds for a pid, b"" if none."""
+        if not 0 <= pid < PIDS:
+            return b""
+        a, b, _ = self._known[pid].tolist()
+        head = int(a).to_bytes(7, "big").lstrip(b"\0")
+        tail = bytearray()
+        while b:
+            b, char = divmod(b, 128)
+            tail.append(char)
+        return head + bytes(tail[::-1])
+
+    def forget(self, pid: int) -> None:
+        """Make the kernel tell this pid's name again when it meets it next."""
+        if 0 <= pid < PIDS:
+            self._known[pid] = 0
+
+    def counted(self) -> dict[bytes, int]:
+        """Events per name that the kernel counted, over all runs."""
+        out = {n: c for n, c in zip(self._event_names, self._counts.tolist(), strict=True) if c}
+        for at, size, count in self._others[self._others[:, 2] > 0].tolist():
+            name = self.comm(at, size)
+            out[name] = out.get(name, 0) + count
+        return out
+
+
+def _flag_tables(
+    layout: tuple[str, ...] | None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """For each length of a flags text, which row of bits each of its bytes has; and the bits."""
+    rows: dict[str, int] = {"": 0}
+    bits = [np.zeros(256, np.uint8)]
+    alone = {"irq": "{}...", "resched": ".{}..", "ctx": "..{}.", "preempt": "...{}"}
+    for name, text in alone.items():
+        rows[name] = len(bits)
+        table = np.zeros(256, np.uint8)
+        for code in string.ascii_letters.encode() + string.digits.encode():
+            flags = text.format(chr(code)).encode("latin-1")
+            table[code] = ctx_of(flags, DEFAULT_LAYOUTS[4])
+        bits.append(table)
+    rows["more"] = len(bits)
+    bits.append(np.full(256, int(Ctx.PREEMPT), np.uint8))
+    columns = np.zeros((9, 8), np.int64)
+    for size in range(4, 9):
+        use = layout
+        if use is None or len(use) > size:
+            use = DEFAULT_LAYOUTS.get(size, DEFAULT_LAYOUTS[4])
+        for i, name in enumerate(use[:size]):
+            columns[size, i] = rows.get(name, 0)
+        if use[-1] == "preempt":
+            columns[size, len(use) : size] = rows["more"]
+    return columns, np.array(bits)
+
+
+def _state_tables(states: States) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
+    """State bits per letter (kernel's, plugin's), and of each raw number.
+
+    What would first have to be decided, or booked as assumed, is left out.
+    """
+    letters = np.full((2, 256), NULL_STATE, np.uint16)
+    letters[:, list(b"R|")] = 0
+    for char in STATE_LETTERS:
+        letters[0, ord(char)] = states.of(char.encode())
+        if states.shifted or char not in states.shift:
+            letters[1, ord(char)] = states.of_pretty(char.encode())
+    values = np.arange(STATES if states.numbers else 64)
+    numbers = np.zeros(len(values), np.uint16)
+    for bit in range((len(values) - 1).bit_length()):
+        numbers[(values >> bit) & 1 == 1] |= np.uint16(states.number(1 << bit))
+    return letters, numbers
+
+
+def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """The same bytes, eight at a time (a copy where they do not lie aligned)."""
+    words = data[: len(data) & ~7].view(np.uint64)
+    return words if words.flags.aligned else words.copy()
+
+
+def earliest(buf: Buffer, start: int, end: int) -> int:
+    """The smallest time on the lines of [start, end)."""
+    data = np.frombuffer(buf, np.uint8)  # type: ignore[call-overload]
+    return int(kernels.earliest(data, _words(data), start, end))

@@ -1,0 +1,345 @@
+"""What the sections share: the stages' results as arrays, names, the workloads that matter.
+
+Every stage is run at most once and only when a section asks. A stage that cannot run (its
+events were not recorded, or the clock is no time) leaves its reason in :attr:`Context.why`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from traceana import topology as topo
+from traceana.errors import MissingEventsError, TraceanaError
+from traceana.reports.model import Code, Strong, Text, say
+from traceana.reports.words import clean
+from traceana.schema import EVENT_NAMES, TaskClass
+
+if TYPE_CHECKING:
+    from traceana.capture import Capture
+    from traceana.timeline import Timeline
+
+__all__ = ["NO_TIME", "NULL", "Context", "Names", "Scope", "column", "missing_text"]
+
+#: An int64 that is not known, in the arrays of this module.
+NULL = -(2**63)
+
+#: A workload matters from this share of the run time or of the wakeups on.
+MATTERS = 0.05
+#: So many of them at most, the biggest first.
+WORKLOADS = 6
+
+
+def column(table: pa.Table, name: str, null: int = NULL) -> npt.NDArray[Any]:
+    """A column as a numpy array; nulls become ``null``."""
+    data = table.column(name).combine_chunks()
+    if data.null_count:
+        data = pc.fill_null(data, pa.scalar(null, data.type))
+    return np.asarray(data.to_numpy(zero_copy_only=False))
+
+
+class Names:
+    """Names of tasks and workloads, made harmless, or replaced by labels when redacted."""
+
+    def __init__(self, tasks: pa.Table, *, redact: bool) -> None:
+        self._comm = tasks.column("comm").to_pylist()
+        self._pid = tasks.column("pid").to_pylist()
+        self._idle = [c == TaskClass.IDLE for c in tasks.column("class").to_pylist()]
+        self._redact = redact
+        groups = dict.fromkeys(g for g in tasks.column("group").to_pylist() if g is not None)
+        self._groups = {name: f"workload-{i}" for i, name in enumerate(groups)}
+
+    def comm(self, task: int | None) -> str:
+        """The task's name."""
+        if task is None or task < 0:
+            return "unknown"
+        name = self._comm[task]
+        if self._redact and not self._idle[task]:
+            return f"task-{task}"
+        return "(no name)" if name is None else clean(name)
+
+    def pid(self, task: int | None) -> int | None:
+        """The task's thread id; the dense id of the task when redacted."""
+        if task is None or task < 0:
+            return None
+        return task if self._redact and not self._idle[task] else self._pid[task]
+
+    def full(self, task: int | None) -> str:
+        """Name and thread id, for a sentence."""
+        if task is None or task < 0:
+            return "an unknown task"
+        if self._idle[task] or self._redact:
+            return self.comm(task)
+        return f"{self.comm(task)} (pid {self.pid(task)})"
+
+    def group(self, name: str | None) -> str:
+        """A workload's name."""
+        if name is None:
+            return "(none)"
+        return self._groups.get(name, "workload") if self._redact else clean(name)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All tasks, or those of one workload."""
+
+    #: As the stages spell it ('workload:NAME'), or 'all'.
+    key: str
+    #: As a reader sees it.
+    label: str
+    #: bool per task
+    tasks: npt.NDArray[np.bool_]
+    runtime_ns: int
+    wakeups: int
+
+    @property
+    def is_all(self) -> bool:
+        return self.key == "all"
+
+
+class Context:
+    """A capture on its way into a report."""
+
+    def __init__(
+        self, cap: Capture, *, rules: Sequence[str], redact: bool, command: str | None
+    ) -> None:
+        self.cap = cap
+        self.rules = tuple(rules)
+        self.redact = redact
+        self.command = command
+        #: Stage -> why it has no result.
+        self.why: dict[str, Text] = {}
+
+    # --- the stages ---
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The timeline, or None without sched_switch."""
+        try:
+            return self.cap.timeline()
+        except MissingEventsError as error:
+            if not any(self.recorded(name) for name in EVENT_NAMES):
+                raise
+            self.why["timeline"] = missing_text("this section", error.events)
+            return None
+
+    @property
+    def tl(self) -> Timeline:
+        """The timeline, for sections that run only with one."""
+        assert self.timeline is not None
+        return self.timeline
+
+    @cached_property
+    def whatif(self) -> Any:
+        """The rules' results, or None with the reason in :attr:`why`."""
+        if self.timeline is None or not self.rules:
+            return None
+        try:
+            from traceana.whatif import whatif
+
+            return whatif(self.cap, list(self.rules))
+        except MissingEventsError as error:
+            self.why["whatif"] = missing_text("the comparison of rules", error.events)
+        except TraceanaError as error:
+            self.why["whatif"] = say("The rules could not be evaluated: ", clean(str(error)), ".")
+        return None
+
+    @cached_property
+    def candidates(self) -> pa.Table | None:
+        """Candidate double bookings, or None without sched_waking."""
+        if self.timeline is None or not self.recorded("sched_waking"):
+            return None
+        from traceana.race import candidates
+
+        return candidates(self.timeline)
+
+    # --- facts ---
+
+    @property
+    def has_time(self) -> bool:
+        return self.cap.has_time
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Recorded events per bare tracepoint name."""
+        return self.cap.counts
+
+    def recorded(self, name: str) -> bool:
+        """Whether the tracepoint is in the capture and not ignored."""
+        return bool(self.counts.get(name)) and name not in self.cap.ignored
+
+    @cached_property
+    def file(self) -> str:
+        """The capture's name (never its folder: that is nobody's business)."""
+        return "CAPTURE" if self.redact else self.cap.path.name
+
+    def run(self, *words: str) -> str:
+        """A command line that starts with ``traceana`` and names the capture."""
+        verb, *rest = words
+        return shlex.join(["traceana", verb, self.file, *rest])
+
+    @cached_property
+    def span_ns(self) -> int:
+        """Length of the capture; 0 if unknown."""
+        return self.cap.span_ns or 0
+
+    @cached_property
+    def names(self) -> Names:
+        return Names(self.tl.tasks, redact=self.redact)
+
+    @cached_property
+    def wakes(self) -> dict[str, npt.NDArray[Any]]:
+        """Columns of the wakeups as arrays; unknown: NULL for times, -1 for tasks and CPUs."""
+        table = self.tl.wakeups
+        out = {
+            name: column(table, name)
+            for name in (
+                "waking_ts",
+                "wakeup_ts",
+                "run_ts",
+                "wakeup_latency_ns",
+                "queue_delay_ns",
+                "wake_delay_ns",
+            )
+        }
+        for name in ("wakee", "waker", "this_cpu", "prev_cpu", "placed_cpu", "ran_cpu"):
+            out[name] = column(table, name, -1)
+        for name in ("kind", "context", "queueing", "quality"):
+            out[name] = column(table, name).astype(np.int64)
+        for name in ("nr_running_placed", "idle_cpus_llc"):
+            out[name] = column(table, name, -1)
+        idle = table.column("placed_idle").combine_chunks().cast(pa.int8())
+        out["placed_idle"] = np.asarray(pc.fill_null(idle, -1).to_numpy(zero_copy_only=False))
+        return out
+
+    @cached_property
+    def machine(self) -> topo.TopologyArrays:
+        """The topology, for all CPUs that the timeline knows."""
+        return topo.as_arrays(self.cap.topology, self.tl.cpus.num_rows)
+
+    @cached_property
+    def cpu_order(self) -> list[int]:
+        """The timeline's CPUs by node, LLC, core, number."""
+        m = self.machine
+        n = self.tl.cpus.num_rows
+        return sorted(range(n), key=lambda c: (m.node[c], m.llc[c], m.core[c], c))
+
+    @cached_property
+    def slice_tasks(self) -> npt.NDArray[Any]:
+        """Task per slice."""
+        return column(self.tl.slices, "task", -1)
+
+    @cached_property
+    def slice_starts(self) -> npt.NDArray[Any]:
+        """Switch-in per slice; NULL where not seen."""
+        return column(self.tl.slices, "start")
+
+    @cached_property
+    def group_of(self) -> npt.NDArray[np.int32]:
+        """Per task, the index of its workload in :attr:`workloads`; -1 for the others."""
+        out = np.full(self.tl.tasks.num_rows, -1, np.int32)
+        for i, scope in enumerate(self.workloads):
+            out[scope.tasks] = i
+        return out
+
+    @cached_property
+    def everything(self) -> Scope:
+        """All tasks."""
+        tasks = self.tl.tasks
+        return Scope(
+            "all",
+            "all tasks",
+            np.ones(tasks.num_rows, bool),
+            int(column(tasks, "runtime_ns")[self._busy].sum()),
+            tasks.num_rows and int(column(tasks, "wakeups").sum()),
+        )
+
+    @cached_property
+    def _busy(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(column(self.tl.tasks, "class", 255) != TaskClass.IDLE)
+
+    @cached_property
+    def workloads(self) -> list[Scope]:
+        """The workloads with ≥ 5 % of the run time or of the wakeups, the biggest first."""
+        tasks = self.tl.tasks
+        groups = tasks.column("group").to_pylist()
+        runtime, woken = column(tasks, "runtime_ns"), column(tasks, "wakeups")
+        all_runtime, all_woken = max(self.everything.runtime_ns, 1), max(self.everything.wakeups, 1)
+        index: dict[str, int] = {}
+        of = np.array([-1 if g is None else index.setdefault(g, len(index)) for g in groups], int)
+        found = []
+        for name, i in index.items():
+            mine = of == i
+            r, n = int(runtime[mine].sum()), int(woken[mine].sum())
+            weight = max(r / all_runtime, n / all_woken)
+            if weight >= MATTERS:
+                found.append(
+                    (-weight, name, Scope(f"workload:{name}", self.names.group(name), mine, r, n))
+                )
+        return [scope for _, _, scope in sorted(found, key=lambda f: f[:2])[:WORKLOADS]]
+
+    @cached_property
+    def other_workloads(self) -> int:
+        """How many workloads do not matter that much."""
+        groups = {g for g in self.tl.tasks.column("group").to_pylist() if g is not None}
+        return len(groups) - len(self.workloads)
+
+    def of_wakees(self, scope: Scope) -> npt.NDArray[np.int64]:
+        """Rows of the wakeups whose wakee belongs to the scope."""
+        wakee = self.wakes["wakee"]
+        return np.arange(len(wakee)) if scope.is_all else np.flatnonzero(scope.tasks[wakee])
+
+
+def missing_text(what: str, events: Sequence[str], *, brief: bool = False) -> Text:
+    """What was not recorded, what needs it, and how to record it.
+
+    ``what`` is a noun phrase in the singular ("the queue delay").
+    """
+    flags = " ".join(f"-e {_system(e)}:{e}" for e in events)
+    one = len(events) == 1
+    head = (
+        Code(" and ".join(events)),
+        f" {'was' if one else 'were'} not recorded; ",
+        what,
+        f" needs {'it' if one else 'them'}",
+    )
+    if brief:
+        return say(*head, ".")
+    return say(
+        *head,
+        ". Record with ",
+        Code(f"trace-cmd record {flags}"),
+        " or ",
+        Code(f"perf record -a {flags}"),
+        ".",
+    )
+
+
+def _system(event: str) -> str:
+    if event.startswith("cpu_idle"):
+        return "power"
+    if event.startswith("ipi_"):
+        return "ipi"
+    if event.startswith(("irq_", "softirq_")):
+        return "irq"
+    return "task" if event == "task_rename" else "sched"
+
+
+#: For sections that need durations.
+NO_TIME: Text = say(
+    Strong("No durations. "),
+    "The capture's clock counts events, not time (trace clock “counter” or raw cycles). "
+    "Record with ",
+    Code("trace-cmd record -C mono"),
+    " or ",
+    Code("perf record -k mono"),
+    ".",
+)

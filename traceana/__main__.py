@@ -1,0 +1,6 @@
+"""``python -m traceana``."""
+
+from traceana.cli import run
+
+if __name__ == "__main__":
+    run()

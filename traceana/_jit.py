@@ -1,0 +1,103 @@
+"""The one way kernels are compiled: cached on disk, announced once, off on request.
+
+``TRACEANA_JIT=0`` runs every kernel as plain Python (slow; for debugging and coverage).
+The cache lies in ``$NUMBA_CACHE_DIR``, else in ``$XDG_CACHE_HOME/traceana`` or
+``~/.cache/traceana``; where none of them can be written, a temporary folder serves for
+this process and the first compile says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = ["njit", "numba", "step"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ephemeral = ""
+
+
+def _writable(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError:
+        return False
+    return True
+
+
+def _choose_cache() -> None:
+    global _ephemeral
+    if os.environ.get("NUMBA_CACHE_DIR") and _writable(Path(os.environ["NUMBA_CACHE_DIR"])):
+        return
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        home = Path(base) if base else Path.home() / ".cache"
+    except RuntimeError:
+        home = None
+    if home is not None and _writable(home / "traceana"):
+        os.environ["NUMBA_CACHE_DIR"] = str(home / "traceana")
+        return
+    _ephemeral = tempfile.mkdtemp(prefix="traceana-jit-")
+    atexit.register(shutil.rmtree, _ephemeral, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = _ephemeral
+
+
+if os.environ.get("TRACEANA_JIT") == "0":
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+_choose_cache()
+
+import numba  # noqa: E402
+from numba.core import event  # noqa: E402
+
+
+class _Announce(event.Listener):
+    """Says on stderr, once, that kernels are being compiled."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        if self.said:
+            return
+        self.said = True
+        where = (
+            "no cache folder can be written, so every run does this"
+            if _ephemeral
+            else "the result is cached, later runs skip this"
+        )
+        print(
+            f"traceana: compiling kernels for this machine, some seconds ({where})",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announce())
+
+
+def njit(function: F) -> F:
+    """Compile a kernel: nopython, without the GIL, cached on disk."""
+    wrap: Any = numba.njit
+    compiled: F = wrap(nogil=True, cache=True)(function)
+    return compiled
+
+
+def step(function: F) -> F:
+    """Compile a part of kernels, callable from compiled code only: a third less to compile."""
+    wrap: Any = numba.njit  # its annotations do not know the last two options
+    compiled: F = wrap(nogil=True, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+        function
+    )
+    return compiled

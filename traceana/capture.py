@@ -1,0 +1,419 @@
+"""A capture and its lazily made tables: the one object that verbs, reports and scripts use.
+
+>>> import traceana as ta
+>>> cap = ta.open("sample_traces/pp6-base.dat")     # doctest: +SKIP
+>>> cap.timeline().wakeups.to_pandas()              # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from traceana import schema, store
+from traceana import topology as topo
+from traceana.columns import NULL_I64, Chunk, EventColumns, NameChange
+from traceana.cost import event_cost_ns
+from traceana.errors import MissingEventsError, UsageError
+from traceana.issues import IssueLog
+from traceana.parsers.registry import open_reader
+from traceana.start_state import StartState
+from traceana.start_state import find as find_start_state
+from traceana.start_state import load as load_start_state
+from traceana.timeline import Timeline, TimelineBuilder, kernel_number, survey
+
+if TYPE_CHECKING:
+    from traceana.parsers.reader import Lost, Reader, ReaderMeta
+
+__all__ = ["Capture", "open"]
+
+Progress = Callable[..., None]
+TimeWindow = tuple[str | None, str | None]
+
+
+def open(  # noqa: A001
+    path: str | Path,
+    *,
+    topology: str | Path | None = None,
+    start_state: str | Path | None = None,
+    hz: int | None = None,
+    kernel: str | None = None,
+    ignore: Sequence[str] = (),
+    time: TimeWindow | None = None,
+    workload: Sequence[tuple[str, str]] = (),
+    progress: Progress | None = None,
+) -> Capture:
+    """Open a capture of any known form, or a .traceana store.
+
+    Parameters
+    ----------
+    path : path of the capture, or ``-`` for standard input where the form allows it
+    topology : JSON, ``lscpu -p`` output, or a folder or tar of sysfs; else
+        ``CAPTURE.topology.json``, else the capture's own header, else one LLC without SMT
+    start_state : state.json or RUN.json; else ``CAPTURE.state.json``
+    hz : ticks per second of the recorded kernel (250 where nobody tells)
+    kernel : release to take instead of the recorded one
+    ignore : tracepoints to treat as if they had not been recorded
+    time : (start, stop) in seconds of the capture's clock as text, or percents like "10%"
+    workload : (name, glob) pairs
+    progress : called with (bytes done, bytes in all) between batches
+
+    Raises
+    ------
+    InputError
+        Refused, with the reason and what to do instead.
+    UsageError
+        An option that cannot be served.
+    """
+    for name in ignore:
+        if name.rpartition(":")[2] not in schema.EVENT_NAMES:
+            known = ", ".join(schema.EVENT_NAMES)
+            raise UsageError(f"--ignore {name}: not an event that traceana reads; it reads {known}")
+    reader: Reader
+    if store.is_store(Path(path)):
+        reader = store.StoreReader(Path(path))
+    else:
+        reader = open_reader(path)
+    return Capture(
+        reader,
+        topology=topology,
+        start_state=start_state,
+        hz=hz,
+        kernel=kernel,
+        ignore=tuple(name.rpartition(":")[2] for name in ignore),
+        time=time,
+        workload=tuple(workload),
+        progress=progress,
+    )
+
+
+class Capture:
+    """An opened capture.
+
+    Attributes
+    ----------
+    path : Path
+    meta : ReaderMeta
+        What the file says of itself.
+    counts : dict
+        Events per bare tracepoint name, all of the file (reads it once).
+    lost : Lost
+    issues : IssueLog
+        What was lost, repaired, assumed, so far.
+    damaged : bool
+    topology : pyarrow.Table
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        topology: str | Path | None = None,
+        start_state: str | Path | None = None,
+        hz: int | None = None,
+        kernel: str | None = None,
+        ignore: tuple[str, ...] = (),
+        time: TimeWindow | None = None,
+        workload: tuple[tuple[str, str], ...] = (),
+        progress: Progress | None = None,
+    ) -> None:
+        self._reader = reader
+        self.path = reader.path
+        self.meta: ReaderMeta = reader.meta
+        self._own = IssueLog()
+        self._hz = hz or reader.meta.hz
+        self._drop = [int(schema.EVENT_NAMES[name]) for name in ignore]
+        self.ignored = ignore
+        self._workload = workload
+        self._progress = progress
+        self._read = False
+        self._names: list[NameChange] = []
+        self._timeline: Timeline | None = None
+        self._first: int | None = None
+        self._last: int | None = None
+        self._highest_cpu = -1
+        #: What recording one event cost, ns; known once the timeline is made (see cost.py).
+        self.event_cost_ns: int | None = None
+        if kernel is not None and kernel_number(kernel) == 0:
+            raise UsageError(f"--kernel {kernel}: give a release such as 6.1")
+        self.kernel = kernel if kernel is not None else reader.meta.kernel
+        if self.kernel is None:
+            self._own.add(
+                "timeline",
+                "kernel_assumed",
+                "the kernel release is not recorded; 6.1 is assumed (give --kernel)",
+            )
+        state = Path(start_state) if start_state is not None else find_start_state(self.path)
+        self.start_state: StartState | None = load_start_state(state) if state else None
+        self._topology, self._topology_known = self._find_topology(topology)
+        self._window = self._resolve(time) if time is not None else None
+
+    # --- what the file is ---
+
+    @property
+    def counts(self) -> dict[str, int]:
+        self._ensure_read()
+        return self._reader.counts
+
+    @property
+    def lost(self) -> Lost:
+        self._ensure_read()
+        return self._reader.lost
+
+    @property
+    def damaged(self) -> bool:
+        self._ensure_read()
+        return self._reader.damaged
+
+    @property
+    def issues(self) -> IssueLog:
+        """All that is known so far; complete for parsing once anything has been read."""
+        out = IssueLog()
+        out.extend(self._reader.issues)
+        out.extend(self._own)
+        if self._timeline is not None:
+            out.extend(self._timeline.issues)
+        return out
+
+    def note(self, stage: str, code: str, text: str, *, count: int = 1) -> None:
+        """Add to the issues (for later stages)."""
+        if code not in self._own.counts():
+            self._own.add(stage, code, text, count=count)
+
+    @property
+    def first_ts(self) -> int | None:
+        """Time of the first event used, ns of the capture's clock; None without events."""
+        self._ensure_read()
+        return self._first
+
+    @property
+    def last_ts(self) -> int | None:
+        """Time of the last event used."""
+        self._ensure_read()
+        return self._last
+
+    @property
+    def span_ns(self) -> int | None:
+        """Time from the first to the last event used; None where the clock is no time."""
+        self._ensure_read()
+        if self._first is None or self._last is None or not self.has_time:
+            return None
+        return self._last - self._first
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the clock counts time (the counter clock and raw cycles do not)."""
+        return self.meta.clock_unit not in ("count", "cycles")
+
+    @property
+    def window(self) -> tuple[int | None, int | None] | None:
+        """The --time selection in ns, or None."""
+        return self._window
+
+    @property
+    def topology(self) -> pa.Table:
+        """The ``topology`` table: side file, header, or assumed for the CPUs there are."""
+        if self._topology_known:
+            assert self._topology is not None
+            return self._topology
+        if self._topology is None:
+            self._ensure_read()
+            present = self.meta.cpus_present or 0
+            self._topology = topo.assumed(max(present, self._highest_cpu + 1))
+            self._own.add(
+                "topology",
+                "topology_assumed",
+                "no topology is known: one LLC without SMT is assumed (give --topology)",
+            )
+        return self._topology
+
+    # --- tables ---
+
+    def event_batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of the ``events`` table, in the order of time."""
+        for chunk in self._chunks():
+            yield chunk.events.to_arrow()
+
+    def events(self) -> pa.Table:
+        """The ``events`` table, all of it in memory."""
+        return pa.Table.from_batches(self.event_batches(), schema=schema.EVENTS.schema)
+
+    def names(self) -> pa.Table:
+        """The ``names`` table."""
+        self._ensure_read()
+        spec = schema.NAMES.schema
+        rows = sorted(self._names, key=lambda n: NULL_I64 if n.ts is None else n.ts)
+        comms = [None if n.comm is None else n.comm.decode("utf-8", "backslashreplace") for n in rows]
+        return pa.table(
+            [
+                pa.array([n.pid for n in rows], pa.int32()),
+                pa.array([n.tgid for n in rows], pa.int32()),
+                pa.array(comms, pa.string()),
+                pa.array([n.ts for n in rows], pa.int64()),
+                pa.array([int(n.evidence) for n in rows], pa.uint8()),
+            ],
+            schema=spec,
+        )
+
+    def meta_table(self) -> pa.Table:
+        """The ``meta`` table: key and JSON value."""
+        facts: dict[str, Any] = asdict(self.meta)
+        facts.update(facts.pop("extra") or {})
+        facts["first_ts"], facts["last_ts"] = self.first_ts, self.last_ts
+        facts["span_ns"] = self.span_ns
+        facts["counts"] = self.counts
+        return pa.table(
+            [list(facts), [json.dumps(v, default=str) for v in facts.values()]],
+            schema=schema.META.schema,
+        )
+
+    def issues_table(self) -> pa.Table:
+        """The ``issues`` table."""
+        return self.issues.table()
+
+    def extra_events(self, name: str) -> pa.Table:
+        """All events of one tracepoint, by its own format (see :class:`parsers.reader.Reader`)."""
+        return self._reader.extra_events(name.rpartition(":")[2])
+
+    def timeline(self) -> Timeline:
+        """Tasks, slices, wakeups, idle gaps: made on the first call.
+
+        Raises
+        ------
+        MissingEventsError
+            The capture holds no sched_switch.
+        """
+        if self._timeline is None:
+            builder = None
+            for chunk in self._chunks():
+                if builder is None:
+                    builder = self._builder(chunk.events)
+                builder.feed(chunk.events, chunk.names)
+            builder = builder or self._builder(EventColumns.empty(0))
+            if not self._hz and not (self.start_state and self.start_state.hz):
+                self._own.add(
+                    "timeline", "hz_assumed", "CONFIG_HZ is not recorded; 250 is assumed (give --hz)"
+                )
+            if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
+                raise MissingEventsError(("sched_switch",), "this analysis")
+            self._timeline = builder.finish()
+        return self._timeline
+
+    def _builder(self, first: EventColumns) -> TimelineBuilder:
+        kernel = kernel_number(self.kernel)
+        self.event_cost_ns = event_cost_ns(first)
+        # Behind a block lie the dequeue and the pick of the next task, some 0.4 of an event's
+        # cost more than between an enqueue and its record; and the event that is ignored.
+        share = 1.4 if "sched_stat_runtime" in self.ignored else 0.4
+        return TimelineBuilder(
+            llc=topo.as_arrays(self._topology).llc if self._topology_known else None,
+            kernel=kernel,
+            hz=self._hz,
+            start=self.start_state,
+            workload=self._workload,
+            traits=survey(first, kernel=kernel) if len(first) else None,
+            leave_ns=int((self.event_cost_ns or 0) * share),
+        )
+
+    def require(self, names: Sequence[str], needed_for: str) -> None:
+        """Raise MissingEventsError unless at least one of the tracepoints was recorded."""
+        if not any(self.counts.get(n) and n not in self.ignored for n in names):
+            raise MissingEventsError(tuple(names), needed_for)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        facts = [
+            ("file", str(self.path)),
+            ("form", self.meta.form),
+            ("kernel", str(self.kernel)),
+            ("span", "?" if self.span_ns is None else f"{self.span_ns / 1e6:,.3f} ms"),
+            ("events", f"{sum(self.counts.values()):,}"),
+        ]
+        rows = "".join(f"<tr><th>{k}</th><td>{escape(v)}</td></tr>" for k, v in facts)
+        return f"<table>{rows}</table>"
+
+    def __repr__(self) -> str:
+        return f"<traceana.Capture {self.path} ({self.meta.form})>"
+
+    # --- reading ---
+
+    def _find_topology(self, given: str | Path | None) -> tuple[pa.Table | None, bool]:
+        side = Path(given) if given is not None else topo.find_side_file(self.path)
+        if side is not None:
+            return topo.load_side_file(side, self._own), True
+        header = self._reader.topology()
+        return header, header is not None
+
+    def _resolve(self, time: TimeWindow) -> tuple[int | None, int | None]:
+        """The --time ends in ns: digits as printed, or shares of the capture's span."""
+        ends: list[int | None] = []
+        for text in time:
+            if text is None:
+                ends.append(None)
+            elif text.endswith("%"):
+                self._ensure_read()
+                if self._first is None or self._last is None:
+                    ends.append(None)
+                    continue
+                share = float(text[:-1]) / 100
+                ends.append(self._first + int((self._last - self._first) * share))
+            else:
+                match = re.fullmatch(r"(\d+)(?:\.(\d*))?", text.strip())
+                if match is None:
+                    raise UsageError(f"--time {text}: give seconds as printed, or percents")
+                fraction = (match[2] or "")[:9].ljust(9, "0")
+                ends.append(int(match[1]) * 1_000_000_000 + int(fraction))
+        # Counts and span belong to the selection from here on.
+        self._read = False
+        self._first = self._last = None
+        return ends[0], ends[1]
+
+    def _ensure_read(self) -> None:
+        if not self._read:
+            for _ in self._chunks():
+                pass
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """The reader's chunks with --ignore and --time applied; learns names, span, CPUs."""
+        first, last = None, None
+        names: list[NameChange] = []
+        for chunk in self._reader.chunks():
+            events = chunk.events
+            if self._drop:
+                events = events.take(~np.isin(events.kind, self._drop))
+            if self._window is not None:
+                events = self._cut(events)
+            if not self._read:
+                names.extend(chunk.names)
+            if len(events):
+                if first is None:
+                    first = int(events.ts.min())
+                else:
+                    first = min(first, int(events.ts[0]))
+                last = max(last, int(events.ts.max())) if last is not None else int(events.ts.max())
+                self._highest_cpu = max(self._highest_cpu, int(events.cpu.max()))
+            if self._progress is not None:
+                self._progress(*self._reader.progress())
+            yield Chunk(events, chunk.names)
+        if not self._read:
+            self._read = True
+            self._names = names
+            self._first, self._last = first, last
+
+    def _cut(self, events: EventColumns) -> EventColumns:
+        assert self._window is not None
+        start, stop = self._window
+        keep = np.ones(len(events), bool)
+        if start is not None:
+            keep &= events.ts >= start
+        if stop is not None:
+            keep &= events.ts < stop
+        return events if keep.all() else events.take(keep)

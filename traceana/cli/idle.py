@@ -1,0 +1,109 @@
+"""``traceana idle``: where idle time went, and whether somebody waited meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from traceana.cli.common import check_rows, conclude, emit, lost_block, opened
+from traceana.cli.options import INPUT, OUTPUT, ROWS, Options, verb
+from traceana.cli.values import Shown
+from traceana.output import Field, Sheet, format_ns
+
+if TYPE_CHECKING:
+    from traceana.capture import Capture
+
+__all__ = ["register"]
+
+PER_CPU = (
+    Field("cpu", "int"),
+    Field("gaps", "int"),
+    Field("idle_ns", "ns", "idle"),
+    Field("idle_share", "share", "idle"),
+    Field("idle_share_max", "share", shown=False),
+    Field("unknown_ns", "ns", "unknown"),
+    Field("waited_llc_ns", "ns", "waited in LLC"),
+    Field("waited_llc_share", "share", "of idle"),
+    Field("waited_busy_llc_ns", "ns", "behind another"),
+    Field("waited_any_ns", "ns", shown=False),
+    Field("gap_p50_ns", "ns", "gap p50"),
+    Field("gap_max_ns", "ns", "max"),
+    Field("gap_max_at_ns", "ts", "at"),
+)
+
+EACH = (
+    Field("gap", "int", "id"),
+    Field("cpu", "int"),
+    Field("start", "ts"),
+    Field("end", "ts"),
+    Field("length_ns", "ns", "length"),
+    Field("cpu_idle_state", "int", "state"),
+    Field("waited_llc_ns", "ns", "waited in LLC"),
+    Field("waited_busy_llc_ns", "ns", "behind another", shown=False),
+    Field("waited_any_ns", "ns", "waited anywhere"),
+    Field("ended_by", "int", "ended by"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the program."""
+
+    @verb(app, INPUT, ("cpu",), ROWS, OUTPUT, example="traceana idle sample_traces/pp6-base.dat")
+    def idle(
+        options: Options,
+        rows: Annotated[
+            bool,
+            typer.Option("--rows", help="Each gap instead of each CPU.", show_default=False),
+        ] = False,
+    ) -> int:
+        """Show idle time per CPU, and how long a task waited elsewhere meanwhile.
+
+        Idle means that the CPU's idle task is current, by sched_switch. "Waited": while this
+        CPU was idle, some task was runnable but not running on another CPU of the same LLC;
+        "behind another": on a CPU that was running somebody else. The analysis sees all CPUs;
+        --cpu selects the rows shown.
+        """
+        check_rows(options, EACH if rows else PER_CPU)
+        shown = Shown.of(options)
+        with opened(options) as cap:
+            from traceana.errors import MissingEventsError
+
+            if not cap.counts.get("sched_switch"):
+                raise MissingEventsError(("sched_switch",), "idle")
+            sheet = _each(cap, shown) if rows else _per_cpu(cap, shown)
+            emit(sheet, options)
+            return conclude(cap, options)
+
+
+def _each(cap: Capture, shown: Shown) -> Sheet:
+    cells = []
+    for row in cap.timeline().idle_gaps.to_pylist():
+        if not shown.cpu(row["cpu"]):
+            continue
+        ends = row["start"], row["end"]
+        row["length_ns"] = None if None in ends else ends[1] - ends[0]
+        cells.append([row[f.name] for f in EACH])
+    return Sheet("idle_gaps", EACH, cells, head={"lost": lost_block(cap)})
+
+
+def _per_cpu(cap: Capture, shown: Shown) -> Sheet:
+    from traceana.summary import idle_rows
+
+    rows = idle_rows(cap.timeline(), cap.topology.column("cpu").to_pylist())
+    rows = [row for row in rows if shown.cpu(row["cpu"])]
+    head: dict[str, Any] = {"span_ns": cap.span_ns, "lost": lost_block(cap)}
+    known = [r for r in rows if r["idle_ns"] is not None]
+    total = sum(r["idle_ns"] for r in known)
+    notes = []
+    if known and cap.span_ns:
+        share = total / (cap.span_ns * len(known))
+        waited = sum(r["waited_llc_ns"] for r in known) / total if total else 0.0
+        notes.append(
+            f"{len(known)} CPUs idle {100 * share:.1f} % of {format_ns(cap.span_ns)}; during "
+            f"{100 * waited:.1f} % of that a task waited in the same LLC"
+        )
+    if len(known) < len(rows):
+        notes.append(f"{len(rows) - len(known)} CPUs without an event: idle or not is not known")
+    cells = [[r[f.name] for f in PER_CPU] for r in rows]
+    return Sheet("cpus", PER_CPU, cells, head=head, notes=notes)

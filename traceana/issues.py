@@ -1,0 +1,61 @@
+"""The log of what was lost, repaired and assumed: every stage adds to it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from traceana import schema
+
+__all__ = ["IssueLog"]
+
+
+class IssueLog:
+    """Collects rows of the ``issues`` table; the same code on the same CPU is counted, not repeated.
+
+    A row keeps the time and text of its first occurrence.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, int | None], list[object]] = {}
+
+    def add(
+        self,
+        stage: str,
+        code: str,
+        text: str,
+        *,
+        ts: int | None = None,
+        cpu: int | None = None,
+        count: int = 1,
+    ) -> None:
+        """Book an occurrence (or ``count`` of them)."""
+        row = self._rows.setdefault((stage, code, cpu), [ts, cpu, stage, code, 0, text])
+        row[4] = int(row[4]) + count  # type: ignore[call-overload]
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def counts(self) -> dict[str, int]:
+        """How often each code occurred, over all CPUs and stages."""
+        out: dict[str, int] = {}
+        for (_, code, _), row in self._rows.items():
+            out[code] = out.get(code, 0) + int(row[4])  # type: ignore[call-overload]
+        return out
+
+    def texts(self) -> list[str]:
+        """One line per row, for stderr."""
+        return [str(row[5]) for row in self._rows.values()]
+
+    def extend(self, other: IssueLog) -> None:
+        """Take over the rows of another log."""
+        for (stage, code, cpu), row in other._rows.items():
+            self.add(stage, code, str(row[5]), ts=row[0], cpu=cpu, count=int(row[4]))  # type: ignore[call-overload,arg-type]
+
+    def table(self) -> pa.Table:
+        """The rows as the ``issues`` table."""
+        rows = list(self._rows.values())
+        columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[] for _ in range(6)]
+        spec = schema.ISSUES.schema
+        return pa.table(
+            [pa.array(c, f.type) for c, f in zip(columns, spec, strict=True)], schema=spec
+        )
