@@ -529,8 +529,10 @@ def parse(
                     if good:
                         printing = np.int64(0)
                         counts[event] += 1
-                        for i in range(2):
-                            # A fork learns its parent, which is "other", first: by column.
+                        # In the order of the text: a fork tells the parent ("other") first.
+                        swap = 1 if name[1, 1] > 0 and name[1, 0] < name[0, 0] else 0
+                        for j in range(2):
+                            i = j ^ swap
                             if name[i, 1] > 0 and slot[2 * i] > 0:
                                 k = _learn(
                                     buf, name[i, 0], name[i, 1], slot[2 * i], ts, known, learnt, k

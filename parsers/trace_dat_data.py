@@ -124,7 +124,7 @@ class PackedPages(Pages):
         self._chunks = list(chunks.values())
         self._cpus = list(chunks)
         self._next = [0] * len(chunks)
-        self._want = max(ARENA // max(1, len(chunks)), 2 * page_size)
+        self._want = max(ARENA // max(1, len(chunks)), 8 * page_size)
         #: Where each CPU's slot begins in the arena; behind the last its end.
         self._slots = [_FRONT]
         for part in self._chunks:
@@ -190,7 +190,8 @@ class PackedPages(Pages):
             st = state[index]
             begun = st[kernels.POS] < st[kernels.STOP]
             keep = int(st[kernels.POS] if begun else st[kernels.NEXT])
-            if self._loaded[index] - keep < self._want // 2 or stuck:
+            ahead = min(self._loaded[index] - keep, 2 * int(st[kernels.END] - st[kernels.NEXT]))
+            if ahead < max(self._want // 2, 4 * self._page_size) or stuck:
                 self._load(index, st, keep)
             if not self._more(index):
                 continue

@@ -36,6 +36,7 @@ BOMB_RATIO = 1000
 IN_MEMORY = 64 << 20
 
 _PIECE = 1 << 20
+_COPY = "copy it again from where it was recorded"
 
 _MAGICS = (
     (b"\x1f\x8b\x08", "gzip"),
@@ -256,11 +257,15 @@ def _take_off(path: Path, given: Input, kind: str) -> None:
     ) as error:
         what = str(error) or type(error).__name__
         if not spool.size:
-            raise FormatError(path, f"{kind} data that cannot be unpacked: {what}") from error
+            raise FormatError(
+                path, f"{kind} data that cannot be unpacked: {what}", hint=_COPY
+            ) from error
         given.cut = f"the {kind} data around it is damaged after {spool.size} bytes: {what}"
     if not spool.size:
         raise FormatError(
-            path, f"{kind} data with nothing in it" + (f": {given.cut}" if given.cut else "")
+            path,
+            f"{kind} data with nothing in it" + (f": {given.cut}" if given.cut else ""),
+            hint=_COPY,
         )
     given.buf = spool.finish()
     given.wrappers.append(kind)
@@ -315,7 +320,7 @@ def open_input(path: Path, *, stdin: IO[bytes] | None = None) -> Input:
         if len(given.wrappers) == MAX_DEPTH:
             raise FormatError(
                 path,
-                f"{kind} in {' in '.join(reversed(given.wrappers))}: more than {MAX_DEPTH} wrappers",
+                f"{kind} in {' in '.join(given.wrappers[::-1])}: more than {MAX_DEPTH} wrappers",
                 hint="unpack it by hand",
             )
         _take_off(path, given, kind)

@@ -182,8 +182,12 @@ class Context:
         return "CAPTURE" if self.redact else self.cap.path.name
 
     def run(self, *words: str) -> str:
-        """A command line that starts with ``traceana`` and names the capture."""
+        """A command line that asks the same selection of the capture."""
         verb, *rest = words
+        rest += [w for name in self.cap.ignored for w in ("--ignore", name)]
+        if self.cap.window is not None:
+            ends = ("" if t is None else f"{t // 10**9}.{t % 10**9:09d}" for t in self.cap.window)
+            rest += ["--time", ",".join(ends)]
         return shlex.join(["traceana", verb, self.file, *rest])
 
     @cached_property

@@ -99,29 +99,21 @@ def tails(ctx: Context, name: str, words: str) -> Figure | None:
     scopes = [s for s in ctx.workloads if spread(values, ctx.of_wakees(s)).n >= 2]
     if len(scopes) < 2:
         return None
-    known = values[values != NULL]
-    edges = log_edges(known, 20)
-    least = 1.0
     curves = []
     for scope in scopes:
         part = values[ctx.of_wakees(scope)]
         part = np.sort(part[part != NULL])
-        longer = 1 - np.searchsorted(part, edges, side="right") / len(part)
-        least = min(least, 1 / len(part))
-        curves.append((scope.label, len(part), int(part[-1]), longer))
+        curves.append((scope.label, len(part), int(part[-1]), *_tail(part)))
+    lo = max(min(float(c[3][0]) for c in curves), 100.0)
+    hi = max(c[2] for c in curves)
+    least = min(1 / c[1] for c in curves)
     with drawing("tails", 400, 245, left=62, top=8) as d:
         ax = d.axes
-        for (*_, longer), (color, dash) in zip(curves, LINES, strict=False):
-            seen = longer > 0
-            ax.plot(
-                edges[seen],
-                longer[seen],
-                color=color,
-                linestyle=dash,
-            )
+        for (*_, x, y), (color, dash) in zip(curves, LINES, strict=False):
+            ax.plot(x, y, color=color, linestyle=dash, drawstyle="steps-post")
         ax.set_yscale("log")
-        lo = max(float(known.min()), 100.0)
-        log_time_axis(ax, float(10 ** np.floor(np.log10(lo))), float(edges[-1]))
+        decades = np.floor(np.log10(lo)), np.ceil(np.log10(hi + 1))
+        log_time_axis(ax, *(float(10**d) for d in decades))
         ax.set_ylim(10 ** np.floor(np.log10(least)), 1.3)
         ax.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g} %")
         ax.yaxis.minorticks_off()
@@ -140,7 +132,15 @@ def tails(ctx: Context, name: str, words: str) -> Figure | None:
         f"Tails of the {words} by workload",
         f"The longest tail is that of {worst[0]}, up to {duration(worst[2])}.",
         "A line that ends lower and further right has rarer and longer waits. "
-        + "; ".join(f"{label}: n = {n:,}" for label, n, _, _ in curves)
+        + "; ".join(f"{label}: n = {n:,}" for label, n, *_ in curves)
         + ".",
         d.svg,
     )
+
+
+def _tail(ordered: Any) -> tuple[Any, Any]:
+    """Durations and the share of wakeups that took longer, closer together towards the tail."""
+    n = len(ordered)
+    longer = np.unique(np.geomspace(1, n - 1, 160).astype(np.int64))[::-1]
+    x = np.concatenate([ordered[:1], ordered[n - 1 - longer], ordered[-1:]])
+    return x, np.concatenate([[1.0], longer / n, [1 / n]])

@@ -459,7 +459,9 @@ def test_run_time_of_a_task_that_ended_an_idle_gap_starts_at_its_enqueue() -> No
     assert run(lines, start=start, leave_ns=300).task(10)["dur_avg_ns"] == 7700 // 8
     # Not so where another task ran: its switch-out renews the clock.
     busy = lines.replace("switch S 0\n        1.5", "switch S 11\n        1.5")
-    busy = busy.replace("0   0  h", "0  11  h").replace("0   0  .  switch R 10", "0  11  .  switch S 10")
+    busy = busy.replace("0   0  h", "0  11  h").replace(
+        "0   0  .  switch R 10", "0  11  .  switch S 10"
+    )
     assert run(busy, start=start, leave_ns=300).task(10)["dur_avg_ns"] == 6000 // 8
 
 

@@ -60,7 +60,12 @@ def _start_state(shared_vectors: Path) -> dict[str, object]:
         {"pid": PIDS[name], "dur_avg_ns": ns, "wakee_flips": flips, "last_wakee": None}
         for name, ns in dur.items()
     ]
-    cpus = [{"cpu": 0, "pid": 100}, {"cpu": 1, "pid": 0}, {"cpu": 2, "pid": 0}, {"cpu": 7, "pid": 102}]
+    cpus = [
+        {"cpu": 0, "pid": 100},
+        {"cpu": 1, "pid": 0},
+        {"cpu": 2, "pid": 0},
+        {"cpu": 7, "pid": 102},
+    ]
     cpus += [{"cpu": cpu, "pid": pid} for cpu, pid in LONG.items()]
     return {
         "tasks": tasks,
@@ -77,9 +82,20 @@ def cap(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     path = folder / "a9.txt"
     path.write_text(TRACE)
     root = Path(__file__).resolve().parents[1]
-    (folder / "a9.txt.state.json").write_text(json.dumps(_start_state(root.parent / "shared" / "vectors")))
+    (folder / "a9.txt.state.json").write_text(
+        json.dumps(_start_state(root.parent / "shared" / "vectors"))
+    )
     rows = [
-        {"cpu": c, "core": c, "cluster": None, "llc": 0, "node": 0, "socket": 0, "online": True, "origin": "side_file"}
+        {
+            "cpu": c,
+            "core": c,
+            "cluster": None,
+            "llc": 0,
+            "node": 0,
+            "socket": 0,
+            "online": True,
+            "origin": "side_file",
+        }
         for c in range(8)
     ]
     (folder / "a9.txt.topology.json").write_text(json.dumps(rows))
@@ -88,16 +104,26 @@ def cap(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 def _by_name(cap: Capture) -> dict[str, dict[str, object]]:
     t = cap.timeline()
-    names = dict(zip(t.tasks.column("task").to_pylist(), t.tasks.column("comm").to_pylist(), strict=True))
+    names = dict(
+        zip(t.tasks.column("task").to_pylist(), t.tasks.column("comm").to_pylist(), strict=True)
+    )
     return {str(names[r["wakee"]]): r for r in t.wakeups.to_pylist()}
 
 
 def test_latencies(cap: Capture) -> None:
     rows = _by_name(cap)
     # waking -> run: 155.0 - 110.0, 115.0 - 110.4, 168.0 - 165.0 us
-    assert {n: r["wakeup_latency_ns"] for n, r in rows.items()} == {"p0": 45_000, "p2": 4_600, "p0'": 3_000}
+    assert {n: r["wakeup_latency_ns"] for n, r in rows.items()} == {
+        "p0": 45_000,
+        "p2": 4_600,
+        "p0'": 3_000,
+    }
     # wakeup -> run: 155.0 - 113.0, 115.0 - 113.3, 168.0 - 167.0 us
-    assert {n: r["queue_delay_ns"] for n, r in rows.items()} == {"p0": 42_000, "p2": 1_700, "p0'": 1_000}
+    assert {n: r["queue_delay_ns"] for n, r in rows.items()} == {
+        "p0": 42_000,
+        "p2": 1_700,
+        "p0'": 1_000,
+    }
     assert all(r["kind"] == schema.WakeKind.DECIDED for r in rows.values())
     # p0's booking shows between its migration and the next event of CPU 0 or its sched_wakeup.
     assert (rows["p0"]["visible_lo"], rows["p0"]["visible_hi"]) == (111_000, 113_000)
@@ -151,7 +177,8 @@ def test_sis_short_v5(cap: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "p0", "p2"), [("abel", 1, 1), ("prev_cpu", 0, 7), ("this_cpu", 0, 7), ("recorded", 1, 1)]
+    ("rule", "p0", "p2"),
+    [("abel", 1, 1), ("prev_cpu", 0, 7), ("this_cpu", 0, 7), ("recorded", 1, 1)],
 )
 def test_other_rules(cap: Capture, rule: str, p0: int, p2: int) -> None:
     result = whatif(cap, [rule])[rule]

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from numba import types, typeof
-
 from traceana._jit import numba, step
 from traceana._pelt_kernels import (
     pelt_decay,
@@ -30,7 +28,20 @@ from traceana.rules.interface import (
     WAKEUPS_TYPE,
 )
 
-__all__ = ["ASK", "CHANGE", "CURR", "ENQ", "LOOK", "MOVE", "OFF", "OUT", "OUTCOME", "PEND", "PLACE", "replay"]
+__all__ = [
+    "ASK",
+    "CHANGE",
+    "CURR",
+    "ENQ",
+    "LOOK",
+    "MOVE",
+    "OFF",
+    "OUT",
+    "OUTCOME",
+    "PEND",
+    "PLACE",
+    "replay",
+]
 
 #: Kinds of change: a task (or -1: the idle task) becomes current; the current task blocks; it is
 #: switched out runnable; a task is queued; moved while queued; a wakelist fills or empties; and,
@@ -105,7 +116,9 @@ def _idle_core(m: Any, cpu: int) -> bool:
 
 
 @step
-def _set_current(m: Any, tasks: Any, cfs: Any, places: Any, left: Any, cpu: int, task: int, dur: int, now: int) -> None:
+def _set_current(
+    m: Any, tasks: Any, cfs: Any, places: Any, left: Any, cpu: int, task: int, dur: int, now: int
+) -> None:
     k = m.cpus[cpu]
     prev = k.curr
     fair_prev = prev if prev >= 0 and places[prev]["fair"] == 1 else -1
@@ -183,7 +196,9 @@ def replay(
         what = x["what"]
         while now >= due:
             for g in range(m.n_llcs):
-                refresh_llc(m.llcs[g], cfs, members[starts[g] : starts[g + 1]], m.pct, due, 32_000_000)
+                refresh_llc(
+                    m.llcs[g], cfs, members[starts[g] : starts[g + 1]], m.pct, due, 32_000_000
+                )
             due += refresh
         if what == CURR:
             if now < first_ts and task >= 0:
@@ -201,7 +216,9 @@ def replay(
                 _queue(m, places, task, cpu)
                 if places[task]["fair"] == 1:
                     if tasks[task].cpu < 0 and places[task]["seed"] >= 0:
-                        pelt_seed(tasks, task, cfs, cpu, now, places[task]["seed"], places[task]["seed"])
+                        pelt_seed(
+                            tasks, task, cfs, cpu, now, places[task]["seed"], places[task]["seed"]
+                        )
                     pelt_enqueue(tasks, task, cfs, cpu, now)
         elif what == MOVE:
             if places[task]["queue"] >= 0:

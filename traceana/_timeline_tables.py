@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from traceana import _timeline_kernels as k
+from traceana import _timeline_state as k
 from traceana import schema
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def _col(values: Array, type_: pa.DataType, null: int | None = None) -> pa.Array
 def _table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
     spec = schema.TABLES[name]
     return pa.table([columns[c.name] for c in spec.columns], schema=spec.schema)
-
-
 
 
 def make_tables(
@@ -118,7 +116,6 @@ def _tasks(
     stop = np.array([c is not None and c.startswith("migration/") for c in comms], bool)
     cls[stop & (prio >= 0) & (prio < 100)] = schema.TaskClass.STOP
     cls[idle] = schema.TaskClass.IDLE
-    use_stat = stat & (cls != schema.TaskClass.RT) & (cls != schema.TaskClass.STOP) & (cls != schema.TaskClass.DL)
     known_dur = (t["need"] == 0) & ~idle
     known_flips = t["flip_need"] == 0
     source = schema.DurSource.STAT_RUNTIME if stat else schema.DurSource.SWITCHES
@@ -136,8 +133,11 @@ def _tasks(
             "died": _col(t["died"], pa.int64(), NULL),
             "class": _col(cls.astype(np.uint8), pa.uint8(), 255),
             "prio": _col(prio.astype(np.int16), pa.int16(), -32768),
-            "group": pa.array([None if i else g for i, g in zip(idle, groups, strict=True)], pa.string()),
-            "runtime_ns": _col(np.where(use_stat, t["rt"], t["rt_sw"]), pa.int64()),
+            "group": pa.array(
+                [None if i else g for i, g in zip(idle, groups, strict=True)], pa.string()
+            ),
+            "runtime_ns": _col(t["rt"] if stat else t["rt_sw"], pa.int64()),
+            "on_cpu_ns": _col(t["rt_sw"], pa.int64()),
             "switches": _col(t["switches"], pa.int64()),
             "voluntary": _col(t["voluntary"], pa.int64()),
             "preempted": _col(t["preempted"], pa.int64()),
@@ -147,7 +147,9 @@ def _tasks(
             "delay_max_ns": _col(t["delay_max"], pa.int64(), -1),
             "delay_max_at_ns": _col(t["delay_max_at"], pa.int64(), NULL),
             "dur_avg_ns": _col(np.where(known_dur, t["dur"], NULL), pa.int64(), NULL),
-            "dur_avg_source": _col(np.where(t["samples"] > 0, int(source), 255).astype(np.uint8), pa.uint8(), 255),
+            "dur_avg_source": _col(
+                np.where(t["samples"] > 0, int(source), 255).astype(np.uint8), pa.uint8(), 255
+            ),
             "dur_samples": _col(t["samples"], pa.int64()),
             "wakee_flips": _col(np.where(known_flips, t["flips"], NULL), pa.int64(), NULL),
             "flips_seen": _col(t["flips_seen"], pa.int64()),
@@ -156,7 +158,7 @@ def _tasks(
 
 
 def _comm_of(builder: TimelineBuilder, pid: int, cpu: int, until: int) -> str | None:
-    """Last name of a pid at a time; names are bytes, what is not UTF-8 becomes \\xNN."""
+    """Last name of a pid at a time; names are bytes, what is not UTF-8 is escaped."""
     if pid == 0:
         return f"swapper/{cpu}"
     known = builder._names.get(pid)
@@ -185,7 +187,10 @@ def _slices(s: Array, stat: bool) -> pa.Table:
 
 def _wakeups(w: Array, sync: Array) -> pa.Table:
     look_hi = np.where(w["mig"] != NULL, w["mig"], w["vis_hi"])
-    flag = lambda name: pa.array(w[name] == 1, pa.bool_(), mask=w[name] < 0)  # noqa: E731
+
+    def flag(name: str) -> pa.Array:
+        return pa.array(w[name] == 1, pa.bool_(), mask=w[name] < 0)
+
     i32, i64, u8 = pa.int32(), pa.int64(), pa.uint8()
     return _table(
         "wakeups",
@@ -271,7 +276,9 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
     return pa.table(
         {
             "cpu": pa.array(np.arange(n, dtype=np.int32)),
-            "begin": pa.array(np.where(c["events"] > 0, begin, NULL), pa.int64(), mask=c["events"] == 0),
+            "begin": pa.array(
+                np.where(c["events"] > 0, begin, NULL), pa.int64(), mask=c["events"] == 0
+            ),
             "end": pa.array(c["last_ts"], pa.int64(), mask=c["last_ts"] == NULL),
             "events": pa.array(c["events"]),
             "switches": pa.array(c["switches"]),
@@ -283,7 +290,7 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
 
 
 def sync_share(w: Array, slices: Array, first: int) -> Array:
-    """WF_SYNC per wakeup: 0 where its edge's waker rarely blocks soon after, else 255 (section 7.5).
+    """WF_SYNC per wakeup: 0 where its edge's waker rarely blocks soon after, else 255 (7.5).
 
     uint8[n]; 1 is never given here: a waker that blocks at once does not prove the flag.
     """

@@ -250,7 +250,9 @@ class Capture:
         self._ensure_read()
         spec = schema.NAMES.schema
         rows = sorted(self._names, key=lambda n: NULL_I64 if n.ts is None else n.ts)
-        comms = [None if n.comm is None else n.comm.decode("utf-8", "backslashreplace") for n in rows]
+        comms = [
+            None if n.comm is None else n.comm.decode("utf-8", "backslashreplace") for n in rows
+        ]
         return pa.table(
             [
                 pa.array([n.pid for n in rows], pa.int32()),
@@ -299,7 +301,9 @@ class Capture:
             builder = builder or self._builder(EventColumns.empty(0))
             if not self._hz and not (self.start_state and self.start_state.hz):
                 self._own.add(
-                    "timeline", "hz_assumed", "CONFIG_HZ is not recorded; 250 is assumed (give --hz)"
+                    "timeline",
+                    "hz_assumed",
+                    "CONFIG_HZ is not recorded; 250 is assumed (give --hz)",
                 )
             if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
                 raise MissingEventsError(("sched_switch",), "this analysis")

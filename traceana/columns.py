@@ -105,7 +105,9 @@ class EventColumns:
             return cls.empty(0)
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate(cols) for cols in zip(*(p.arrays() for p in parts), strict=True)))
+        return cls(
+            *(np.concatenate(cols) for cols in zip(*(p.arrays() for p in parts), strict=True))
+        )
 
     def to_arrow(self) -> pa.RecordBatch:
         """The batch as the ``events`` table says it, sentinels turned into nulls."""

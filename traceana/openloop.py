@@ -13,6 +13,7 @@ blocks, blocks are drawn with replacement, recorded and estimated values of a bl
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ _BINS = 2048
 
 @dataclass(frozen=True)
 class Estimate:
-    """Per moved wakeup, int64 ns: when it would run, and both latencies (NULL: not in the window)."""
+    """Per moved wakeup, int64 ns: when it would run, both latencies (NULL: not in the window)."""
 
     run: Array
     latency: Array
@@ -56,8 +57,12 @@ class Backlog:
         onto_idle = (w["placed_idle"] == 1) & (w["latency"] != NULL)
         self.idle_latency = _median(w["latency"][onto_idle])
         waking = w["wake_delay"] != NULL
-        self.direct_delay = _median(w["wake_delay"][waking & (w["queueing"] == 0) & (w["counts"] == 1)])
-        self.remote_delay = _median(w["wake_delay"][waking & (w["queueing"] == 1) & (w["counts"] == 1)])
+        self.direct_delay = _median(
+            w["wake_delay"][waking & (w["queueing"] == 0) & (w["counts"] == 1)]
+        )
+        self.remote_delay = _median(
+            w["wake_delay"][waking & (w["queueing"] == 1) & (w["counts"] == 1)]
+        )
 
     def estimate(self, rows: Array, cpu: Array, ahead: Array) -> Estimate:
         """Where wakeups ``rows`` would have come if queued on ``cpu`` behind ``ahead`` tasks.
@@ -74,9 +79,17 @@ class Backlog:
             busy = here[ahead[here] > 0]
             ends, idle = self._ends[c], self._idle[c]
             i = np.searchsorted(ends, at[busy], side="right") + ahead[busy] - 1
-            left = np.where(i < len(ends), ends[np.minimum(i, max(len(ends) - 1, 0))] if len(ends) else NULL, NULL)
+            left = np.where(
+                i < len(ends),
+                ends[np.minimum(i, max(len(ends) - 1, 0))] if len(ends) else NULL,
+                NULL,
+            )
             j = np.searchsorted(idle, at[busy], side="right")
-            free = np.where(j < len(idle), idle[np.minimum(j, max(len(idle) - 1, 0))] if len(idle) else NULL, NULL)
+            free = np.where(
+                j < len(idle),
+                idle[np.minimum(j, max(len(idle) - 1, 0))] if len(idle) else NULL,
+                NULL,
+            )
             run[busy] = np.where(
                 left == NULL, free, np.where(free == NULL, left, np.minimum(left, free))
             )
@@ -105,7 +118,7 @@ def _per_cpu(cpu: Array, ts: Array, n_cpus: int) -> list[Array]:
     order = np.lexsort((ts, cpu))
     cuts = np.searchsorted(cpu[order], np.arange(n_cpus + 1))
     ts = ts[order]
-    return [ts[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [ts[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def _median(values: Array) -> int | None:
@@ -140,7 +153,9 @@ class Bootstrap:
         per_block = np.bincount(self.block_of(ts), weights=values, minlength=self.blocks)
         return np.asarray(self._weights @ per_block)
 
-    def percentiles(self, ts: Array, values: Array, edges: Array, shares: tuple[float, ...]) -> Array:
+    def percentiles(
+        self, ts: Array, values: Array, edges: Array, shares: tuple[float, ...]
+    ) -> Array:
         """Percentiles of ``values`` in each draw, float64[draws, shares].
 
         ``edges`` are ascending values (see :meth:`edges`): a percentile comes back as the edge

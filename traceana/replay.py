@@ -116,7 +116,9 @@ class Replay:
         self.assumptions += list(self.tunables.assumed)
         self._forms = forms_for(cap.kernel)
         if self._forms.approximate:
-            self.assumptions.append("kernel release older than 4.17 or not known: forms of 6.1 or 4.17")
+            self.assumptions.append(
+                "kernel release older than 4.17 or not known: forms of 6.1 or 4.17"
+            )
         if self._forms.budget_form != BUDGET_UTIL:
             self.assumptions.append(
                 "this kernel limits the scan by SIS_PROP, which no event shows: rebuilt as SIS_UTIL"
@@ -158,7 +160,13 @@ class Replay:
 
         def put(ts: Array, what: int, cpu: Array, task: Array, aux: Array | int) -> None:
             part = np.empty(len(ts), k.CHANGE)
-            part["ts"], part["what"], part["cpu"], part["task"], part["aux"] = ts, what, cpu, task, aux
+            part["ts"], part["what"], part["cpu"], part["task"], part["aux"] = (
+                ts,
+                what,
+                cpu,
+                task,
+                aux,
+            )
             parts.append(part)
 
         s = s[s["cpu"] >= 0]
@@ -174,9 +182,17 @@ class Replay:
         e = s[ended]
         blocks = e["reason"] <= 1
         blocks |= e["reason"] == schema.EndReason.DEAD
-        ran = np.where(e["runtime"] > 0, e["runtime"], np.where(e["start"] != NULL, e["end"] - e["start"], 0))
+        ran = np.where(
+            e["runtime"] > 0, e["runtime"], np.where(e["start"] != NULL, e["end"] - e["start"], 0)
+        )
         put((e["end"] + o.dequeue)[blocks], k.OFF, e["cpu"][blocks], e["task"][blocks], ran[blocks])
-        put((e["end"] + o.current)[~blocks] - 1, k.OUT, e["cpu"][~blocks], e["task"][~blocks], ran[~blocks])
+        put(
+            (e["end"] + o.current)[~blocks] - 1,
+            k.OUT,
+            e["cpu"][~blocks],
+            e["task"][~blocks],
+            ran[~blocks],
+        )
         start = np.where(g["start"] != NULL, g["start"] + o.current, before)
         put(start, k.CURR, g["cpu"], np.full(len(g), -1), 0)
         q = w[(w["wakeup"] != NULL) & (w["placed"] >= 0) & (w["counts"] == 1)]
@@ -186,7 +202,9 @@ class Replay:
         put(up, k.ENQ, q["placed"], q["wakee"], 0)
         r, up = q[remote & (q["waking"] != NULL)], up[remote & (q["waking"] != NULL)]
         early = np.where(
-            r["mig"] != NULL, r["mig"] + o.pending_after_migrate, r["wakeup"] + o.pending_before_wakeup
+            r["mig"] != NULL,
+            r["mig"] + o.pending_after_migrate,
+            r["wakeup"] + o.pending_before_wakeup,
         )
         # Nobody sees his own booking.
         early = np.minimum(np.maximum(early, r["waking"] + o.look + 1), up)
@@ -197,15 +215,23 @@ class Replay:
         # A selection ends before its migration is recorded.
         look = w["waking"][self.rows] + o.look
         mig = w["mig"][self.rows]
-        look = np.where(mig != NULL, np.minimum(look, np.maximum(mig - 1, w["waking"][self.rows])), look)
-        put(look, k.LOOK, w["this_cpu"][self.rows], w["wakee"][self.rows], np.arange(len(self.rows)))
+        look = np.where(
+            mig != NULL, np.minimum(look, np.maximum(mig - 1, w["waking"][self.rows])), look
+        )
+        put(
+            look, k.LOOK, w["this_cpu"][self.rows], w["wakee"][self.rows], np.arange(len(self.rows))
+        )
         changes = np.concatenate(parts)
         return changes[np.argsort(changes["ts"], kind="stable")]
 
     def _machine(self) -> Array:
         a = self._arrays
         machine = make_machine(
-            self.n_cpus, forms=self._forms, core=a.core, llc=a.llc, online=a.online.astype(bool)
+            self.n_cpus,
+            forms=self._forms,
+            core=a.core.tolist(),
+            llc=a.llc.tolist(),
+            online=[bool(v) for v in a.online],
         )
         m = machine[0]
         m["cpus"]["curr"] = -1
@@ -223,7 +249,7 @@ class Replay:
         return machine
 
     def _wakeups(self, sync: Array) -> Array:
-        """The fields of each decision that the timeline knows (compact; the kernel fills WAKEUP)."""
+        """The fields of each decision that the timeline knows; the kernel fills in the rest."""
         w = self._t.raw["wakeups"][self.rows]
         out = np.zeros(len(w), k.ASK)
         for name, column in (
@@ -248,7 +274,10 @@ class Replay:
         out = np.zeros(len(self.rows), k.OUTCOME)
         tasks = self._t.raw["tasks"]
         n = len(tasks)
-        pelt_tasks, cfs = pelt.make_tasks(n), pelt.make_cfs(self.n_cpus, self._t.first_ts - 2_000_000)
+        pelt_tasks, cfs = (
+            pelt.make_tasks(n),
+            pelt.make_cfs(self.n_cpus, self._t.first_ts - 2_000_000),
+        )
         pelt_tasks["weight"] = [pelt.weight_of(int(q)) if q >= 100 else 1024 for q in tasks["prio"]]
         places = np.zeros(n, k.PLACE)
         places["queue"] = -1
@@ -269,7 +298,9 @@ class Replay:
         machine = self._machine()
         m = machine[0]
         rows = [
-            np.flatnonzero((m["cpus"]["llc"][: self.n_cpus] == g) & (m["cpus"]["online"][: self.n_cpus] == 1))
+            np.flatnonzero(
+                (m["cpus"]["llc"][: self.n_cpus] == g) & (m["cpus"]["online"][: self.n_cpus] == 1)
+            )
             for g in range(int(m["n_llcs"]))
         ]
         starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
@@ -289,12 +320,15 @@ class Replay:
         """
         from traceana._timeline_tables import sync_share
 
-        share = sync_share(self._t.raw["wakeups"], self._t.raw["slices"], self._t.first_ts)[self.rows]
+        share = sync_share(self._t.raw["wakeups"], self._t.raw["slices"], self._t.first_ts)[
+            self.rows
+        ]
         n = len(self.rows)
         if not n:
             return np.zeros(0, np.uint8)
         said = [
-            self.mainline(np.full(n, value, np.uint8))["cpu"] == self.recorded_cpu for value in (0, 1)
+            self.mainline(np.full(n, value, np.uint8))["cpu"] == self.recorded_cpu
+            for value in (0, 1)
         ]
         w = self._t.raw["wakeups"][self.rows]
         edge = w["current"].astype(np.int64) * (len(self._t.raw["tasks"]) + 1) + w["wakee"]
@@ -309,8 +343,13 @@ class Replay:
 
 
 def _enqueue_on_idle(s: Array, w: Array, first_ts: int) -> Array:
-    """Per slice: sched_wakeup that put its task onto an idle CPU which took it at once, else NULL."""
-    q = w[(w["run"] != NULL) & (w["wakeup"] != NULL) & (w["placed_idle"] == 1) & (w["ran"] == w["placed"])]
+    """Per slice: the sched_wakeup that put its task onto an idle CPU, if it ran at once."""
+    q = w[
+        (w["run"] != NULL)
+        & (w["wakeup"] != NULL)
+        & (w["placed_idle"] == 1)
+        & (w["ran"] == w["placed"])
+    ]
     q = q[(q["run"] - q["wakeup"] >= 0) & (q["run"] - q["wakeup"] < 20_000)]
     out = np.full(len(s), NULL, np.int64)
     if not len(q) or not len(s):
@@ -319,7 +358,9 @@ def _enqueue_on_idle(s: Array, w: Array, first_ts: int) -> Array:
     have = q["ran"].astype(np.int64) * span + (q["run"] - first_ts)
     order = np.argsort(have, kind="stable")
     have = have[order]
-    want = s["cpu"].astype(np.int64) * span + (np.where(s["start"] == NULL, first_ts, s["start"]) - first_ts)
+    want = s["cpu"].astype(np.int64) * span + (
+        np.where(s["start"] == NULL, first_ts, s["start"]) - first_ts
+    )
     i = np.minimum(np.searchsorted(have, want), len(have) - 1)
     hit = (have[i] == want) & (s["start"] != NULL)
     out[hit] = q["wakeup"][order][i[hit]]

@@ -384,9 +384,11 @@ TASKS = Table(
         Column(
             "runtime_ns",
             _I64,
-            "time it ran: the sum of sched_stat_runtime where recorded, else of its slices",
+            "time it ran: the sum of sched_stat_runtime where recorded (only fair tasks report it: 0 "
+            "for all others), else as on_cpu_ns",
             "ns",
         ),
+        Column("on_cpu_ns", _I64, "time between its switch-ins and switch-outs", "ns"),
         Column("switches", _I64, "times it was switched out"),
         Column("voluntary", _I64, "of these, blocking"),
         Column("preempted", _I64, "of these, in R or R+"),
@@ -444,7 +446,9 @@ WAKEUPS = Table(
         Column("wakeup", _I64, "id"),
         Column("waking_ts", _I64, "sched_waking", "ns", null="not recorded"),
         Column("wakeup_ts", _I64, "sched_wakeup: the wakee is queued", "ns", null="not recorded"),
-        Column("run_ts", _I64, "the wakee's next switch-in", "ns", null="did not run in the window"),
+        Column(
+            "run_ts", _I64, "the wakee's next switch-in", "ns", null="did not run in the window"
+        ),
         Column("wakee", _I32, "task woken"),
         Column("waker", _I32, "task that woke it", null="interrupt context, or not known"),
         Column(
@@ -469,12 +473,18 @@ WAKEUPS = Table(
         ),
         Column("queue_delay_ns", _I64, "run_ts - wakeup_ts", "ns", null="one of them is unknown"),
         Column("wake_delay_ns", _I64, "wakeup_ts - waking_ts", "ns", null="one of them is unknown"),
-        Column("look_lo", _I64, "begin of the interval in which CPUs were looked at", "ns", "no waking"),
+        Column(
+            "look_lo", _I64, "begin of the interval in which CPUs were looked at", "ns", "no waking"
+        ),
         Column("look_hi", _I64, "end of that interval", "ns", "no waking"),
         Column("visible_lo", _I64, "earliest instant at which others see it", "ns", "no waking"),
         Column("visible_hi", _I64, "latest such instant", "ns", "no waking"),
         Column(
-            "wakee_dur_avg_ns", _I64, "dur_avg of the wakee as the decision saw it", "ns", "not known"
+            "wakee_dur_avg_ns",
+            _I64,
+            "dur_avg of the wakee as the decision saw it",
+            "ns",
+            "not known",
         ),
         Column(
             "waker_dur_avg_ns", _I64, "dur_avg of current as the decision saw it", "ns", "not known"
@@ -482,12 +492,20 @@ WAKEUPS = Table(
         Column("wakee_flips", _I64, "wakee_flips of the wakee, then", null="not known"),
         Column("waker_flips", _I64, "of current, after record_wakee", null="not known"),
         Column(
-            "nr_running_placed", _I32, "tasks on placed_cpu besides the wakee when queued", null="not known"
+            "nr_running_placed",
+            _I32,
+            "tasks on placed_cpu besides the wakee when queued",
+            null="not known",
         ),
         Column("nr_running_this", _I32, "tasks on this_cpu at the waking", null="not known"),
         Column("prev_idle", _BOOL, "prev_cpu idle at the waking", null="not known"),
         Column("placed_idle", _BOOL, "placed_cpu idle when queued", null="not known"),
-        Column("idle_cpus_llc", _I32, "idle CPUs in the LLC of prev_cpu at the waking", null="not known"),
+        Column(
+            "idle_cpus_llc",
+            _I32,
+            "idle CPUs in the LLC of prev_cpu at the waking",
+            null="not known",
+        ),
         Column("sync_guess", _U8, "WF_SYNC: 0 no, 1 yes", null="either"),
         Column("quality", _U16, "why not to take the row at its word", enum=Quality),
     ),
@@ -517,7 +535,9 @@ IDLE_GAPS = Table(
             "onto an idle CPU) in the LLC",
             "ns",
         ),
-        Column("ended_by", _I64, "wakeup whose wakee ended it", null="something else, or not known"),
+        Column(
+            "ended_by", _I64, "wakeup whose wakee ended it", null="something else, or not known"
+        ),
     ),
     order=("start", "end"),
 )
@@ -546,7 +566,12 @@ DELTAS = Table(
         Column("estimated", _F64, "value under the rule", null="not defined for this metric"),
         Column("lo", _F64, "lower end of the 95 % interval of estimated", null="too few blocks"),
         Column("hi", _F64, "its upper end", null="too few blocks"),
-        Column("delta_lo", _F64, "lower end of the 95 % interval of estimated - recorded", null="too few blocks"),
+        Column(
+            "delta_lo",
+            _F64,
+            "lower end of the 95 % interval of estimated - recorded",
+            null="too few blocks",
+        ),
         Column("delta_hi", _F64, "its upper end", null="too few blocks"),
         Column("n", _I64, "wakeups it rests on"),
         Column("method", _STR, "'open_loop' or 'closed_loop'"),

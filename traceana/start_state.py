@@ -85,7 +85,9 @@ def load(path: str | Path) -> StartState:
         if "tasks" in document or "cpus" in document or "llcs" in document:
             return _from_state(document)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise FormatError(path, f"start state: unexpected value or missing key ({error})") from error
+        raise FormatError(
+            path, f"start state: unexpected value or missing key ({error})"
+        ) from error
     raise FormatError(
         path, "start state without 'tasks' or 'tasks_begin'", hint="see docs/machine-readable.md"
     )

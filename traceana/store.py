@@ -30,7 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["STORED", "StoreReader", "is_store", "write"]
 
 #: Tables that ``convert`` can write.
-STORED = ("events", "names", "tasks", "slices", "wakeups", "idle_gaps", "topology", "issues", "meta")
+STORED = (
+    "events",
+    "names",
+    "tasks",
+    "slices",
+    "wakeups",
+    "idle_gaps",
+    "topology",
+    "issues",
+    "meta",
+)
 _ROWS = 1 << 20
 
 
@@ -174,7 +184,12 @@ class StoreReader:
             # What later stages found they will find again.
             if row["stage"] == "parse":
                 self.issues.add(
-                    "parse", row["code"], row["text"], ts=row["ts"], cpu=row["cpu"], count=row["count"]
+                    "parse",
+                    row["code"],
+                    row["text"],
+                    ts=row["ts"],
+                    cpu=row["cpu"],
+                    count=row["count"],
                 )
         self.meta.form = self.meta.form.removesuffix(" (store)") + " (store)"
         self._done = 0

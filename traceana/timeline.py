@@ -20,8 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from traceana import _timeline_kernels as k
+from traceana import _timeline_state as k
 from traceana import schema
+from traceana._place_kernels import close_gap, take_current, task_of
+from traceana._timeline_kernels import advance
+from traceana._wake_kernels import give_up
 from traceana.columns import EventColumns, NameChange
 from traceana.issues import IssueLog
 from traceana.start_state import StartState
@@ -243,12 +246,10 @@ class TimelineBuilder:
             if not 0 <= cpu < CPU_LIMIT:
                 continue
             self._room_for_cpus(cpu)
-            task = k.task_of(
+            task = task_of(
                 self._T, self._C, self._G, pid, cpu, ts, self._pid_map, self._seeds, self._seed_of
             )
-            k.take_current(
-                self._T, self._C, self._Q, self._P, self._L, self._G, cpu, task, ts
-            )
+            take_current(self._T, self._C, self._Q, self._P, self._L, self._G, cpu, task, ts)
 
     def feed(self, events: EventColumns, names: Iterable[NameChange] = ()) -> None:
         """Advance over one batch (events in the order of time) and the names first seen in it."""
@@ -265,7 +266,11 @@ class TimelineBuilder:
             return
         highest = int(max(events.cpu.max(), events.cpu_to.max(), events.cpu_from.max()))
         if highest >= CPU_LIMIT:
-            keep = (events.cpu < CPU_LIMIT) & (events.cpu_to < CPU_LIMIT) & (events.cpu_from < CPU_LIMIT)
+            keep = (
+                (events.cpu < CPU_LIMIT)
+                & (events.cpu_to < CPU_LIMIT)
+                & (events.cpu_from < CPU_LIMIT)
+            )
             self.issues.add(
                 "timeline",
                 "cpu_out_of_range",
@@ -281,9 +286,10 @@ class TimelineBuilder:
         self._last_ts = max(self._last_ts, int(events.ts.max()))
         self._have.update(np.flatnonzero(np.bincount(events.kind, minlength=32)).tolist())
         at = 0
-        arrays = events.arrays()[:-1]
+        arrays: Any = events.arrays()[:-1]
+        run: Any = advance
         while True:
-            at = k.advance(
+            at = run(
                 at, *arrays,
                 self._T, self._C, self._Q, self._G, self._L, self._W, self._P, self._M,
                 self._pid_map, self._seeds, self._seed_of, self._pin_pid,
@@ -305,9 +311,9 @@ class TimelineBuilder:
         W = self._W[: g["n_wake"]]
         still = W["open"] == 1
         W["quality"][still] |= np.uint16(schema.Quality.CENSORED_END)
-        k.give_up(self._T, self._G, self._W)
+        give_up(self._T, self._G, self._W)
         for cpu in np.flatnonzero(self._C["gap"] >= 0):
-            k.close_gap(self._C, self._Q, self._P, int(cpu), NULL, self._last_ts, -1)
+            close_gap(self._C, self._Q, self._P, int(cpu), NULL, self._last_ts, -1)
         for i, name in enumerate(k.REPAIRS):
             count = int(g["repairs"][i])
             if count:

@@ -145,7 +145,9 @@ class WhatIf:
                 pa.table(
                     [
                         pa.array(r.rows, pa.int64()),
-                        pa.array([r.rule], pa.string()).take(pa.array(np.zeros(len(r.rows), np.int64))),
+                        pa.array([r.rule], pa.string()).take(
+                            pa.array(np.zeros(len(r.rows), np.int64))
+                        ),
                         pa.array(r.cpu, pa.int32(), mask=r.cpu < 0),
                         names.take(pa.array(r.reason_codes, pa.int64())),
                         pa.array(r.certainty, pa.uint8()),
@@ -163,19 +165,34 @@ class WhatIf:
         for r in self.rules:
             figures = [("idle_ns", "all", r.idle_delta_total)]
             figures += [(f"queue_delay_{k}_ns", "all", f) for k, f in r.queue_delay_ns.items()]
-            figures += [(f"wakeup_latency_{k}_ns", "all", f) for k, f in r.wakeup_latency_ns.items()]
+            figures += [
+                (f"wakeup_latency_{k}_ns", "all", f) for k, f in r.wakeup_latency_ns.items()
+            ]
             figures += [
                 (f"moved_wakeup_latency_{k}_ns", "all", f) for k, f in r.moved_latency_ns.items()
             ]
             figures.append(("on_waker_cpu_share", "all", r.on_waker_cpu))
             figures += [
-                ("idle_delta_ns", f"cpu:{c}", Figure(0, v)) for c, v in sorted(r.idle_delta_ns.items())
+                ("idle_delta_ns", f"cpu:{c}", Figure(0, v))
+                for c, v in sorted(r.idle_delta_ns.items())
             ]
             for metric, scope, f in figures:
                 lo, hi = f.interval or (None, None)
                 dlo, dhi = f.delta_interval or (None, None)
                 rows.append(
-                    (r.rule, scope, metric, f.recorded, f.estimated, lo, hi, dlo, dhi, r.decisions, "open_loop")
+                    (
+                        r.rule,
+                        scope,
+                        metric,
+                        f.recorded,
+                        f.estimated,
+                        lo,
+                        hi,
+                        dlo,
+                        dhi,
+                        r.decisions,
+                        "open_loop",
+                    )
                 )
         spec = schema.DELTAS.schema
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(spec)
@@ -321,9 +338,7 @@ class _Study:
     def _moved_only(self, moved_rows: Array, estimate: Estimate) -> dict[str, Figure]:
         recorded = self._w["latency"][moved_rows]
         keep = (recorded != NULL) & (estimate.latency != NULL)
-        return self._figures(
-            self._at[moved_rows][keep], recorded[keep], estimate.latency[keep]
-        )
+        return self._figures(self._at[moved_rows][keep], recorded[keep], estimate.latency[keep])
 
     def _figures(self, at: Array, old: Array, new: Array) -> dict[str, Figure]:
         out: dict[str, Figure] = {}
@@ -418,8 +433,11 @@ class _Study:
         w = self._w
         placed = np.where(w["placed"] >= 0, w["placed"], w["ran"])
         booked = np.flatnonzero(
-            (w["kind"] == schema.WakeKind.DECIDED) & (w["waking"] != NULL) & (w["vis_hi"] != NULL)
-            & (placed >= 0) & ~gone
+            (w["kind"] == schema.WakeKind.DECIDED)
+            & (w["waking"] != NULL)
+            & (w["vis_hi"] != NULL)
+            & (placed >= 0)
+            & ~gone
         )
         created = 0
         idle = np.flatnonzero(ahead <= 0)

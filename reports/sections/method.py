@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-import pyarrow.compute as pc
-
 from traceana.reports.context import Context, column
 from traceana.reports.model import Code, Section, Strong, Text, say
-from traceana.reports.words import duration, plural, share
-from traceana.schema import EventKind
+from traceana.reports.words import duration, share
 
-__all__ = ["EventCost", "event_cost", "fill"]
+__all__ = ["event_cost", "fill"]
 
-#: Distances of consecutive events of one CPU below which an estimate says nothing.
-LEAST = 200
-
-
-@dataclass(frozen=True)
-class EventCost:
-    """Smallest distances of consecutive events of one CPU, ns: upper bounds of an event's cost."""
-
-    smallest: int
-    #: 1 % of the distances are at most this.
-    typical: int
-    n: int
-    #: Share of the busiest CPU's span that its events take at ``typical`` each.
-    share: float
+#: Events of one CPU that are never closer than this say nothing of what one costs.
+SPARSE_NS = 100_000
 
 
-def event_cost(ctx: Context) -> EventCost | None:
-    """What one event costs at most, from the first batch of events; None if it cannot be told.
+def event_cost(ctx: Context) -> tuple[int, float] | None:
+    """What one event costs at most, and the share of its busiest CPU's span that events take.
 
     The time stamp of an event is taken when its record begins; the next one of the same CPU
-    cannot begin before it is written. So the smallest distances bound the cost from above.
-    A clock of 1 µs or coarser steps does not show them.
+    cannot begin before it is written. So the smallest distances (their 1st percentile) bound
+    the cost from above. A clock of coarser steps does not show them: None.
     """
     if ctx.cap.meta.clock_unit != "ns" or not ctx.has_time or ctx.timeline is None:
         return None
-    batch = next(iter(ctx.cap.event_batches()), None)
-    if batch is None:
+    cost = ctx.cap.event_cost_ns
+    if not cost or cost >= SPARSE_NS or not ctx.span_ns:
         return None
-    real = pc.less(batch.column("kind"), int(EventKind.LOST))
-    batch = batch.filter(real)
-    cpu = np.asarray(pc.fill_null(batch.column("cpu"), -1).to_numpy(zero_copy_only=False))
-    ts = batch.column("ts").to_numpy()
-    order = np.argsort(cpu, kind="stable")
-    cpu, ts = cpu[order], ts[order]
-    distance = np.diff(ts)[(np.diff(cpu) == 0) & (cpu[1:] >= 0)]
-    distance = np.sort(distance[distance > 0])
-    if len(distance) < LEAST or distance[0] >= 100_000 or bool((distance % 1000 == 0).all()):
-        return None
-    typical = int(distance[len(distance) // 100])
-    span = max(ctx.span_ns, 1)
     busiest = int(column(ctx.tl.cpus, "events").max())
-    return EventCost(int(distance[0]), typical, len(distance), min(1.0, busiest * typical / span))
+    return cost, min(1.0, busiest * cost / ctx.span_ns)
 
 
 def fill(ctx: Context, section: Section) -> None:
@@ -65,13 +35,11 @@ def fill(ctx: Context, section: Section) -> None:
         section.sentences.append(
             say(
                 Strong("Tracing itself costs time. "),
-                "Consecutive events of one CPU are at least ",
-                Strong(duration(cost.smallest)),
-                " apart, 1 % of them at most ",
-                Strong(duration(cost.typical)),
-                f" ({plural(cost.n, 'distance')}): about that is what an "
-                "event costs here at most. The CPU with the most events spent up to ",
-                Strong(share(cost.share)),
+                "99 % of consecutive events of a CPU lie more than ",
+                Strong(duration(cost[0])),
+                " apart: about that is what an event costs here at most. The CPU with the most "
+                "events spent up to ",
+                Strong(share(cost[1])),
                 " of the span on them; every latency above holds the cost of the events inside it.",
             )
         )

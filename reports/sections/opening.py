@@ -146,7 +146,7 @@ def _rule(r: Any) -> Text:
         out += [
             ", kept ",
             Strong(share(on.estimated)),
-            f" on the waker's CPU (recorded: {share(on.recorded)})",
+            f" on the waker's CPU instead of {share(on.recorded)}",
         ]
     f = r.queue_delay_ns.get("p99")
     if f is not None and f.delta is not None:

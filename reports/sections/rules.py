@@ -146,7 +146,7 @@ def _finding(r: RuleResult) -> Text:
         Strong(plural(r.moved, "wakeup")),
         " (",
         Strong(share(r.moved / r.decisions)),
-        f", {share(r.moved_possible / r.moved)} of them uncertain)",
+        f", {_certainty(r.moved_possible, r.moved)})",
     ]
     on = r.on_waker_cpu
     if on.estimated is not None:
@@ -177,6 +177,12 @@ def _finding(r: RuleResult) -> Text:
     ):
         out.append(". No difference in the queue delay is seen: each interval contains 0")
     return say(*out, ".")
+
+
+def _certainty(possible: int, moved: int) -> str:
+    if possible in (0, moved):
+        return "all of them uncertain" if possible else "all of them certain"
+    return f"{share(possible / moved)} of them uncertain"
 
 
 def _moves(rules: list[RuleResult]) -> Table:

@@ -17,6 +17,7 @@ from typing import Any
 
 from oracle.schedules import Schedule
 
+from traceana._timeline_state import LEAVING_MAX, SKEW_MAX
 from traceana.columns import (
     NULL_CPU,
     NULL_CTX,
@@ -44,12 +45,13 @@ K = EventKind
 #: A task may be on its CPU still so long after its switch-out; what decides within it is tested
 #: apart (it is learnt from the capture).
 JUST = 1000
-#: From a dequeue to what a pull still books for the leaving task (7.8-4) it is not longer.
-LEAVING = 20_000
-SKEW = 10_000  # an effect stamped up to this much before its cause
+#: Parameters, not rules: an effect may be stamped this much before its cause; from a dequeue to
+#: what a pull still books for the leaving task (7.8-4) it is not longer.
+SKEW, LEAVING = SKEW_MAX, LEAVING_MAX
 UNKNOWN_DUR = 24  # whole samples after which an unknown start has decayed (3.5)
 UNKNOWN_FLIPS = 20  # halvings after which nothing of a count below 2**20 is left
 #: Kinds in which the wakee was on a queue all the time: no latency, no run that answers them.
+WAKES = (K.WAKING, K.WAKEUP, K.WAKEUP_NEW)
 UNMOVED = (WakeKind.ON_RQ, WakeKind.SELF)
 FOREIGN = "reported elsewhere, or after a pull"
 
@@ -386,10 +388,11 @@ class _Oracle:
         """R4: a blocking switch-out, then a switch-in without anything that woke it."""
         if not 5018 <= self.kernel < 6016 or task.wake is not None:
             return False
-        if not self.wakes:
-            return False  # nothing that wakes was recorded so far: its absence says nothing
         after = [f for f in self.later(index, task.pid) if f.kind != K.MIGRATE]
-        return bool(after) and after[0].kind == K.SWITCH and after[0].other == task.pid
+        if not after or after[0].kind != K.SWITCH or after[0].other != task.pid:
+            return False
+        # Where nothing that wakes was recorded so far, its absence says nothing.
+        return any(f.kind in WAKES and f.ts < after[0].ts for f in self.events)
 
     def switch_in(self, e: Event, task: Task) -> dict[str, Any] | None:
         ts, wake = e.ts, task.wake
@@ -606,14 +609,17 @@ class _Oracle:
         A queued wakee is moved by balance passes only.
         """
         out: list[Event] = []
+        queued = task.where == "queued"
         for f in self.events[index + 1 :]:
             if f.cpu == e.cpu and f.kind not in (K.STAT_RUNTIME, K.MIGRATE):
                 break
             if f.subject == task.pid and f.kind == K.WAKEUP:
                 break
-            if f.cpu == e.cpu and f.kind == K.MIGRATE and f.subject == task.pid:
+            if f.kind == K.SWITCH and task.pid in (f.subject, f.other):
+                queued = f.subject == task.pid and (not f.state or f.state & State.PREEMPTED)
+            if f.cpu == e.cpu and f.kind == K.MIGRATE and f.subject == task.pid and not queued:
                 out.append(f)
-        return [] if task.where == "queued" else out
+        return out
 
     @staticmethod
     def first(events: list[Event], a: Event, b: Event) -> bool:
@@ -855,7 +861,8 @@ class _Oracle:
             "tasks": [self.task_row(t, stat) for t in self.tasks],
             "slices": [s | {"runtime_ns": s["runtime_ns"] if stat else None} for s in self.slices],
             "wakeups": [
-                {k: v for k, v in w.items() if k not in ("open", "due", "was", "moves")} for w in self.wakes
+                {k: v for k, v in w.items() if k not in ("open", "due", "was", "moves")}
+                for w in self.wakes
             ],
             "idle_gaps": [self.gap_row(g) for g in self.gaps],
             "cpus": [self.cpu_row(c) for c in range(len(self.llc))],

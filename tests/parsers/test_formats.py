@@ -121,9 +121,8 @@ def pairs(text: str) -> str:
         (w.LETTERS_4_4, 2048, State.OTHER),  # NEW: within the mask, without a letter
         (w.LETTERS_4_4, 4096 | 1, State.SLEEP | State.PREEMPTED),
         # 3.0 to 3.8: W at 128, the plus is 512
-        (w.old_letters(512, pairs("1 S, 2 D, 4 T, 8 t, 16 Z, 32 X, 64 x, 128 W")), 128, State.WAKING),
-        (w.old_letters(512, pairs("1 S, 2 D, 4 T, 8 t, 16 Z, 32 X, 64 x, 128 W")), 512,
-         State.PREEMPTED),
+        (w.old_letters(512, pairs("1 S, 16 Z, 32 X, 64 x, 128 W")), 128, State.WAKING),
+        (w.old_letters(512, pairs("1 S, 16 Z, 32 X, 64 x, 128 W")), 512, State.PREEMPTED),
         # 3.9 to 4.1: K at 128, W at 256, P at 512, the plus is 1024
         (w.old_letters(1024, pairs("1 S, 2 D, 128 K, 256 W, 512 P")), 130,
          State.DISK | State.WAKEKILL),

@@ -27,8 +27,8 @@ from traceana.parsers.ring import CpuData, RingWalk
 from traceana.schema import EVENT_NAMES, Ctx, EventKind, State
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "oracle")]
-import ring_oracle as oracle
-import trace_dat_writer as w
+import ring_oracle as oracle  # noqa: E402
+import trace_dat_writer as w  # noqa: E402
 
 KERNELS = {
     (big, long): w.Kernel(

@@ -30,7 +30,7 @@ def test_time_is_never_a_float() -> None:
 DASH = [
     # line, comm, pid, tgid, cpu, flags, ts, event
     (
-        "          <idle>-0       [002] d....     1.685578: cpu_idle: state=1 cpu_id=2",
+        "          <idle>-0       [002] d....     1.685578: cpu_idle: x",
         "<idle>", 0, NULL_PID, 2, "d....", 1685578000, "cpu_idle",
     ),
     (

@@ -312,8 +312,8 @@ def test_facts_of_the_recording() -> None:
 @pytest.mark.parametrize(
     ("clock", "options", "unit"),
     [
-        ("local", [], "ns"), ("boot", [], "ns"), ("uptime", [], "jiffies"), ("counter", [], "count"),
-        ("x86-tsc", [], "cycles"), ("ppc-tb", [], "cycles"),
+        ("local", [], "ns"), ("boot", [], "ns"), ("uptime", [], "jiffies"),
+        ("counter", [], "count"), ("x86-tsc", [], "cycles"), ("ppc-tb", [], "cycles"),
         ("x86-tsc", [w.tsc2nsec(1, 0)], "ns"),
     ],
 )  # fmt: skip

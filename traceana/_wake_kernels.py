@@ -1,0 +1,535 @@
+"""Wakeups: their kinds, what their decision saw, dur_avg, wakee_flips, both latencies.
+
+Parts of the state machine in ``_timeline_kernels``; arrays as in ``_timeline_state``. Sections in
+brackets are those of the kernel semantics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from traceana._jit import njit, step
+from traceana._place_kernels import (
+    enqueue,
+    idle_now,
+)
+from traceana._timeline_state import (
+    ASLEEP,
+    GONE,
+    JUST_BLOCKED,
+    K_DECIDED,
+    K_DELAYED_MAYBE,
+    K_ON_CPU,
+    K_ON_RQ,
+    K_OTHER,
+    K_PINNED,
+    K_SELF,
+    K_UNKNOWN,
+    LEARN,
+    MAYBE_DELAYED,
+    NULL,
+    Q_DUR,
+    Q_FLIPS,
+    Q_NO_WAKEUP,
+    Q_NO_WAKING,
+    Q_REPEATED,
+    Q_SKEW,
+    Q_STATE,
+    QUEUED,
+    R_REDUNDANT,
+    R_REPEATED,
+    R_SKEW,
+    RUNNING,
+    SKEW_MAX,
+    SURE,
+    UNKNOWN,
+    WAS_RUNNING,
+)
+
+__all__ = [
+    "append_held",
+    "apply_wake",
+    "close_wake",
+    "decide_kind",
+    "finish_wake",
+    "give_up",
+    "hold",
+    "jiffies_at",
+    "never_decided",
+    "new_wake",
+    "on_wakeup",
+    "on_waking",
+    "record_wakee",
+    "sample",
+    "undo_sample",
+]
+
+
+@step
+def jiffies_at(G: Any, ts: int) -> int:
+    """Tick count at ``ts`` (section 2.1): floor((ts - phase) * HZ / 1e9)."""
+    g = G[0]
+    d = ts - g["phase"]
+    # Seconds apart, so that the product stays far inside 64 bits.
+    s = d // 1000000000
+    return g["jiffies"] + s * g["hz"] + ((d - s * 1000000000) * g["hz"]) // 1000000000
+
+
+@step
+def record_wakee(T: Any, G: Any, w: int, p: int, ts: int) -> None:
+    """record_wakee() of the kernel, on ``current``, for a decided wakeup (section 2.1)."""
+    j = jiffies_at(G, ts)
+    t = T[w]
+    if t["flip_ts"] == NULL:
+        t["flip_ts"] = j
+    if j > t["flip_ts"] + G[0]["hz"]:
+        t["flips"] >>= 1
+        t["flip_ts"] = j
+        if t["flip_need"] > 0:
+            t["flip_need"] -= 1
+    pid, gen = T[p]["pid"], T[p]["gen"]
+    if t["last_pid"] != pid or t["last_gen"] != gen:
+        if t["last_pid"] != -2:
+            t["flips_seen"] += 1
+        t["last_pid"] = pid
+        t["last_gen"] = gen
+        t["flips"] += 1
+
+
+@step
+def apply_wake(T: Any, G: Any, W: Any, r: int) -> None:
+    """record_wakee where it is due, and the waker's flips as the decision then saw them."""
+    w = W[r]
+    cur, p = w["current"], w["wakee"]
+    if w["kind"] == K_DECIDED and p >= 0:
+        record_wakee(T, G, cur, p, w["waking"] if w["waking"] != NULL else T[p]["last_ts"])
+    if T[cur]["flip_need"] == 0:
+        w["waker_flips"] = T[cur]["flips"]
+    else:
+        w["quality"] |= Q_FLIPS
+
+
+@step
+def hold(T: Any, W: Any, r: int, waits: int) -> None:
+    """The kind of wakeup ``r`` is not known yet: its waker's later ones have to wait for it."""
+    w = W[r]
+    w["waits"] = waits
+    cur = w["current"]
+    if cur >= 0:
+        append_held(T, W, cur, r)
+
+
+@step
+def append_held(T: Any, W: Any, cur: int, r: int) -> None:
+    t = T[cur]
+    W[r]["held"] = 1
+    W[r]["next"] = -1
+    if t["held_last"] >= 0:
+        W[t["held_last"]]["next"] = r
+    else:
+        t["held_first"] = r
+    t["held_last"] = r
+
+
+@step
+def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
+    """The kind of wakeup ``r`` is now known; flips change in the order of the waker's wakings."""
+    w = W[r]
+    w["kind"] = kind
+    w["waits"] = SURE
+    cur, p = w["current"], w["wakee"]
+    if p >= 0:
+        if T[p]["need"] == 0:
+            w["wakee_dur"] = T[p]["dur"]
+        if T[p]["flip_need"] == 0:
+            w["wakee_flips"] = T[p]["flips"]
+    if w["wakee_flips"] == NULL:
+        w["quality"] |= Q_FLIPS
+    if w["waker_dur"] == NULL or w["wakee_dur"] == NULL:
+        w["quality"] |= Q_DUR
+    if cur < 0:
+        w["quality"] |= Q_FLIPS
+        return
+    t = T[cur]
+    if t["held_first"] < 0:
+        apply_wake(T, G, W, r)
+        return
+    if w["held"] == 0:
+        append_held(T, W, cur, r)
+    r = t["held_first"]
+    while r >= 0 and W[r]["waits"] == SURE:
+        apply_wake(T, G, W, r)
+        r = W[r]["next"]
+    t["held_first"] = r
+    if r < 0:
+        t["held_last"] = -1
+
+
+@njit
+def give_up(T: Any, G: Any, W: Any) -> None:
+    """At the window's end: wakeups whose kind never became known."""
+    for r in range(G[0]["n_wake"]):
+        if W[r]["waits"] != SURE:
+            decide_kind(T, G, W, r, K_UNKNOWN)
+
+
+@step
+def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
+    """Whether a wakee that was queued remotely at home went onto the wakelist of a CPU that was
+    still switching away from it (step 6 of section 1.1: kind on_cpu).
+
+    The look falls between the wakee's dequeue and the end of the switch. The wakee is then queued
+    as soon as its CPU enters the idle loop (or, with ``nr`` other tasks there, takes the
+    interrupt), a fixed short path behind the switch record; a wakeup that was decided first
+    arrives clearly later. Both records are of one CPU, so their clocks agree; the short path is
+    learnt as the smallest distance seen.
+    """
+    w = W[r]
+    t = T[w["wakee"]]
+    if t["blk_ts"] == NULL or w["waking"] - t["blk_ts"] > G[0]["eps"]:
+        return False
+    if t["deq_ts"] != NULL and w["waking"] - t["deq_ts"] < G[0]["eps_lo"]:
+        return False
+    d = ts - t["blk_ts"]
+    least = G[0]["flush"]
+    # Another task took over the CPU: the wakelist is flushed by the interrupt, and later.
+    form = 1 if nr > 0 else 0
+    if d > 0 and (least[form] == 0 or d < least[form]):
+        least[form] = d
+    G[0]["flushes"][form] += 1
+    if d * 5 > least[form] * 7:
+        return False
+    if G[0]["flushes"][form] > LEARN:
+        return True
+    # Not learnt yet: the kinds cross at +0.2 us behind the switch record and, before it, at
+    # +0.15 us behind the dequeue (7.8-1, 7.8-2).
+    return w["waking"] - t["blk_ts"] < 200 and (
+        t["deq_ts"] == NULL or w["waking"] - t["deq_ts"] > 150
+    )
+
+
+@step
+def new_wake(W: Any, G: Any, p: int) -> int:
+    r = G[0]["n_wake"]
+    G[0]["n_wake"] = r + 1
+    w = W[r]
+    w["waking"] = NULL
+    w["wakeup"] = NULL
+    w["run"] = NULL
+    w["mig"] = NULL
+    w["base"] = NULL
+    w["wakee"] = p
+    w["waker"] = -1
+    w["current"] = -1
+    w["this_cpu"] = -1
+    w["prev_cpu"] = -1
+    w["placed"] = -1
+    w["ran"] = -1
+    w["kind"] = K_UNKNOWN
+    w["context"] = 4
+    w["queueing"] = 2
+    w["open"] = 1
+    w["waits"] = SURE
+    w["counts"] = 1
+    w["held"] = 0
+    w["next"] = -1
+    w["latency"] = NULL
+    w["delay"] = NULL
+    w["wake_delay"] = NULL
+    w["vis_lo"] = NULL
+    w["vis_hi"] = NULL
+    w["wakee_dur"] = NULL
+    w["waker_dur"] = NULL
+    w["wakee_flips"] = NULL
+    w["waker_flips"] = NULL
+    w["nr_placed"] = -1
+    w["nr_this"] = -1
+    w["idle_llc"] = -1
+    w["prev_idle"] = -1
+    w["placed_idle"] = -1
+    w["quality"] = 0
+    return r
+
+
+@step
+def sample(T: Any, G: Any, i: int) -> None:
+    """update_avg() at a blocking dequeue (section 3.1): avg += (s - avg) / 8, towards zero."""
+    t = T[i]
+    t["undo_dur"] = t["dur"]
+    t["undo_acc"] = t["acc"]
+    t["undo_sw"] = t["acc_sw"]
+    t["undo_ok"] = t["acc_ok"]
+    t["undo_need"] = t["need"]
+    if t["acc_ok"] == 1 and t["prio"] >= 100:
+        s = t["acc"] if G[0]["stat"] == 1 else t["acc_sw"]
+        d = s - t["dur"]
+        t["dur"] += d // 8 if d >= 0 else -((-d) // 8)
+        t["samples"] += 1
+        if t["need"] > 0:
+            t["need"] -= 1
+    t["acc"] = t["post"]
+    t["post"] = 0
+    t["acc_sw"] = 0
+    t["acc_ok"] = 1
+
+
+@step
+def undo_sample(T: Any, i: int) -> None:
+    """The block was none (R4): take the sample back."""
+    t = T[i]
+    if t["undo_ok"] == 1 and t["prio"] >= 100:
+        t["samples"] -= 1
+    t["acc"] += t["undo_acc"]
+    t["acc_sw"] += t["undo_sw"]
+    t["dur"] = t["undo_dur"]
+    t["acc_ok"] = t["undo_ok"]
+    t["need"] = t["undo_need"]
+
+
+@step
+def close_wake(T: Any, W: Any, r: int) -> None:
+    W[r]["open"] = 0
+    p = W[r]["wakee"]
+    if p >= 0 and T[p]["wk"] == r:
+        T[p]["wk"] = -1
+
+
+@step
+def finish_wake(T: Any, W: Any, G: Any, i: int, r: int, c: int, ts: int) -> None:
+    """The wakee of wakeup ``r`` runs: both latencies are known."""
+    t = T[i]
+    w = W[r]
+    if w["waits"] != SURE:
+        # No sched_wakeup was seen; the wakee blocked and was woken all the same.
+        was_running = w["waits"] == WAS_RUNNING and t["st"] == RUNNING
+        decide_kind(T, G, W, r, K_ON_RQ if was_running else K_DECIDED)
+    w["run"] = ts
+    w["ran"] = c
+    if w["wakeup"] == NULL:
+        w["quality"] |= Q_NO_WAKEUP
+    if w["counts"] == 1:
+        if w["wakeup"] != NULL:
+            d = ts - w["wakeup"]
+            if d < 0:
+                d = 0
+                w["quality"] |= Q_SKEW
+            w["delay"] = d
+        if w["waking"] != NULL:
+            base = w["waking"]
+            if t["blk_ts"] != NULL and t["blk_ts"] > base:
+                base = t["blk_ts"]
+            w["base"] = base
+            d = ts - base
+            if d < 0:
+                d = 0
+                w["quality"] |= Q_SKEW
+            w["latency"] = d
+        if w["quality"] & Q_SKEW:
+            G[0]["repairs"][R_SKEW] += 1
+    close_wake(T, W, r)
+
+
+@step
+def on_waking(
+    T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, prev: int, ctx: int, ts: int
+) -> None:
+    """sched_waking on CPU ``c``: open a wakeup and say what is known of its kind (section 1.5)."""
+    t = T[p]
+    old = t["wk"]
+    repeated = 0
+    if old >= 0:
+        if W[old]["waits"] == WAS_RUNNING:
+            decide_kind(T, G, W, old, K_ON_RQ)
+        else:
+            repeated = Q_REPEATED
+            G[0]["repairs"][R_REPEATED] += 1
+            if W[old]["waits"] != SURE:
+                decide_kind(T, G, W, old, K_DECIDED)
+            W[old]["quality"] |= Q_REPEATED
+        close_wake(T, W, old)
+    r = new_wake(W, G, p)
+    w = W[r]
+    t["wk"] = r
+    w["quality"] |= repeated
+    w["waking"] = ts
+    w["this_cpu"] = c
+    w["prev_cpu"] = prev
+    w["current"] = cur
+    if cur >= 0 and T[cur]["need"] == 0:
+        w["waker_dur"] = T[cur]["dur"]
+    external = ctx != 255 and (ctx & 7) != 0
+    if ctx == 255:
+        w["context"] = 4
+        w["waker"] = cur
+    elif ctx & 4:
+        w["context"] = 3
+    elif ctx & 1:
+        w["context"] = 1
+    elif ctx & 2:
+        w["context"] = 2
+    else:
+        w["context"] = 0
+        # The idle task only flushes its own wakelist: it wakes nobody by itself.
+        if cur >= 0 and T[cur]["pid"] != 0:
+            w["waker"] = cur
+    if c >= 0:
+        if C[c]["curr"] >= 0:
+            w["nr_this"] = C[c]["nr"]
+        C[c]["vis"] = r
+    w["prev_idle"] = idle_now(C, prev)
+    if prev >= 0 and prev < C.shape[0]:
+        w["idle_llc"] = Q[C[prev]["llc"]]["idle"]
+    w["vis_lo"] = ts
+    if (
+        t["st"] == RUNNING
+        and t["orphan"] == 1
+        and t["in_ts"] != NULL
+        and ts - t["in_ts"] <= SKEW_MAX
+        and cur != p
+    ):
+        # Stamped after the switch-in that it caused (section 7 of the formats, rule 2).
+        t["orphan"] = 0
+        t["late"] = r
+        w["quality"] |= Q_SKEW
+        decide_kind(T, G, W, r, K_DECIDED)
+        w["run"] = t["in_ts"]
+        w["ran"] = t["cpu"]
+        w["latency"] = 0
+        G[0]["repairs"][R_SKEW] += 1
+        close_wake(T, W, r)
+    elif not external and cur == p:
+        w["counts"] = 0
+        decide_kind(T, G, W, r, K_SELF)
+    elif t["prio"] != -32768 and t["prio"] < 100:
+        decide_kind(T, G, W, r, K_OTHER)
+    elif t["st"] == QUEUED:
+        w["counts"] = 0
+        decide_kind(T, G, W, r, K_ON_RQ)
+    elif t["pinned"] == 1:
+        decide_kind(T, G, W, r, K_PINNED)
+    elif t["st"] == RUNNING:
+        hold(T, W, r, WAS_RUNNING)
+    elif t["st"] == UNKNOWN or t["st"] == GONE:
+        w["quality"] |= Q_STATE
+        t["st"] = ASLEEP
+        t["cpu"] = prev
+        # First seen asleep: what it runs from here on is a whole sample.
+        t["acc"] = 0
+        t["post"] = 0
+        t["acc_sw"] = 0
+        t["acc_ok"] = 1
+        decide_kind(T, G, W, r, K_DECIDED)
+    elif t["blk_ts"] != NULL and ts - t["blk_ts"] < G[0]["eps"]:
+        hold(T, W, r, JUST_BLOCKED)
+    elif (
+        G[0]["kver"] >= 6012
+        and t["blk_ts"] != NULL
+        and prev >= 0
+        and prev < C.shape[0]
+        and C[prev]["gap"] < 0
+        and C[prev]["idle_seen"] < t["blk_ts"]
+    ):
+        hold(T, W, r, MAYBE_DELAYED)
+    else:
+        decide_kind(T, G, W, r, K_DECIDED)
+
+
+@step
+def on_wakeup(
+    T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, target: int, ctx: int, ts: int
+) -> None:
+    """sched_wakeup: the wakee is queued on ``target``; the last word on the wakeup's kind."""
+    t = T[p]
+    t["wakeups"] += 1
+    r = t["wk"]
+    if r >= 0 and W[r]["wakeup"] != NULL:
+        # Its waking was not recorded and the one before has not run yet.
+        r = -1
+    if r < 0:
+        if (
+            t["st"] == RUNNING
+            and t["late"] >= 0
+            and t["in_ts"] != NULL
+            and ts - t["in_ts"] <= SKEW_MAX
+        ):
+            w = W[t["late"]]
+            t["late"] = -1
+            w["wakeup"] = ts
+            w["placed"] = target
+            w["delay"] = 0
+            w["queueing"] = 0 if c == w["this_cpu"] else (1 if c == target else 2)
+            w["wake_delay"] = max(ts - w["waking"], 0)
+            w["quality"] = (w["quality"] | Q_SKEW) & ~Q_NO_WAKEUP
+            G[0]["repairs"][R_SKEW] += 1
+            return
+        if t["st"] == RUNNING or t["st"] == QUEUED:
+            G[0]["repairs"][R_REDUNDANT] += 1
+            return
+        r = new_wake(W, G, p)
+        if t["wk"] >= 0:
+            close_wake(T, W, t["wk"])
+        t["wk"] = r
+        w = W[r]
+        kind = K_UNKNOWN
+        w["quality"] |= Q_NO_WAKING
+        if t["st"] == UNKNOWN:
+            w["quality"] |= Q_STATE
+        w["prev_cpu"] = t["cpu"]
+        if ctx != 255 and (ctx & 7) == 0 and cur >= 0 and T[cur]["pid"] != 0:
+            # Recorded by a task: only a waker that enqueued the wakee itself does that.
+            w["waker"] = cur
+            w["current"] = cur
+            w["this_cpu"] = c
+            w["context"] = 0
+            w["queueing"] = 0
+            # With wakings recorded this one only lacks its waking: it began before the window.
+            kind = K_UNKNOWN if G[0]["have_waking"] == 1 else K_DECIDED
+        elif c != target and ctx != 255 and (ctx & 7) != 0:
+            w["current"] = cur
+            w["this_cpu"] = c
+            w["context"] = 3 if ctx & 4 else (1 if ctx & 1 else 2)
+            w["queueing"] = 0
+        if t["prio"] != -32768 and t["prio"] < 100:
+            kind = K_OTHER
+        elif t["pinned"] == 1:
+            kind = K_PINNED
+        if w["current"] >= 0 and T[w["current"]]["need"] == 0:
+            w["waker_dur"] = T[w["current"]]["dur"]
+        decide_kind(T, G, W, r, kind)
+    w = W[r]
+    w["wakeup"] = ts
+    w["placed"] = target
+    if w["waking"] != NULL:
+        w["queueing"] = 0 if c == w["this_cpu"] else (1 if c == target else 2)
+        d = ts - w["waking"]
+        w["wake_delay"] = d if d > 0 else 0
+        if w["vis_hi"] == NULL or w["vis_hi"] > ts or w["queueing"] == 0:
+            w["vis_hi"] = ts
+        remote_home = w["queueing"] == 1 and target == w["prev_cpu"] and w["mig"] == NULL
+        if w["waits"] == WAS_RUNNING:
+            if t["st"] == RUNNING or t["st"] == QUEUED:
+                w["counts"] = 0
+                decide_kind(T, G, W, r, K_ON_RQ)
+            else:
+                on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+                decide_kind(T, G, W, r, K_ON_CPU if on_cpu else K_DECIDED)
+        elif w["waits"] == JUST_BLOCKED:
+            on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+            decide_kind(T, G, W, r, K_ON_CPU if on_cpu else K_DECIDED)
+        elif w["waits"] == MAYBE_DELAYED:
+            home = w["queueing"] == 0 and target == w["prev_cpu"] and w["mig"] == NULL
+            decide_kind(T, G, W, r, K_DELAYED_MAYBE if home else K_DECIDED)
+    if target >= 0 and target < C.shape[0]:
+        w["placed_idle"] = idle_now(C, target)
+        if C[target]["curr"] >= 0:
+            w["nr_placed"] = C[target]["nr"]
+    if t["st"] == RUNNING or t["st"] == QUEUED:
+        close_wake(T, W, r)
+        return
+    enqueue(T, C, Q, p, target, ts)
+    if t["p_st"] == 0:
+        t["p_st"] = 1
+        t["p_out"] = ts
+    if t["p_st"] == 1 and t["p_out"] <= ts:
+        t["p_st"] = 2
+        t["p_wake"] = ts
