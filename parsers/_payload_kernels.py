@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceana._jit import njit
+from traceana._jit import njit, step
 
 # Slots of ``spec``; FLAGS, PREEMPT and SUCCESS are read in ways of their own.
 PID, SUBJECT, PRIO, STATE, OTHER, OTHER_PRIO, CPU_TO, CPU_FROM, VALUE = range(9)
@@ -67,7 +67,7 @@ NULL_I64 = -(2**63)
 PLACE_MASK = (1 << 48) - 1
 
 
-@njit
+@step
 def word4(buf, at):
     """The little-endian u32 at ``buf[at]``, as int64."""
     at &= PLACE_MASK
@@ -79,7 +79,7 @@ def word4(buf, at):
     )
 
 
-@njit
+@step
 def word8(buf, at):
     """The little-endian 64 bits at ``buf[at]``, as int64."""
     at &= PLACE_MASK
@@ -95,7 +95,7 @@ def word8(buf, at):
     )
 
 
-@njit
+@step
 def _swap4(word):
     return (
         ((word & 0xFF) << 24)
@@ -105,12 +105,12 @@ def _swap4(word):
     )
 
 
-@njit
+@step
 def _swap8(word):
     return (_swap4(word & 0xFFFFFFFF) << 32) | _swap4((word >> 32) & 0xFFFFFFFF)
 
 
-@njit
+@step
 def read_int(buf, at, size, signed, big):
     """The integer of 1, 2, 4 or 8 bytes at ``buf[at]``, as int64; u64 above 2^63 wraps.
 
@@ -147,7 +147,7 @@ def read_int(buf, at, size, signed, big):
     return value
 
 
-@njit
+@step
 def _slot4(buf, base, spec, cell, big):
     """The value of a slot of at most 4 bytes whose cells begin at ``spec[cell]``."""
     word = word4(buf, base + spec[cell + PLACE])
@@ -158,7 +158,7 @@ def _slot4(buf, base, spec, cell, big):
     return ((word >> shift) & spec[cell + MASK]) | spec[cell + FILL]
 
 
-@njit
+@step
 def _slot8(buf, base, spec, cell, big):
     """The value of a slot of at most 8 bytes."""
     word = word8(buf, base + spec[cell + PLACE])
@@ -168,7 +168,7 @@ def _slot8(buf, base, spec, cell, big):
     return ((word >> shift) & spec[cell + MASK]) | spec[cell + FILL]
 
 
-@njit
+@step
 def _clean_word(buf, at, n, first):
     """Bytes ``first`` to ``first + 7`` of the comm at ``at`` (n bytes), little endian, 0 after NUL."""
     word = np.int64(0)

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceana._jit import njit
+from traceana._jit import njit, step
 from traceana.parsers._payload_kernels import PLACE_MASK, ROW_BEGIN, ROW_LOST, read_int
 
 # Cells of ``state[cpu]``.
 NEXT, END, POS, STOP, TIME, KEY, LAST = range(7)
 LOST, LOST_N, BEGIN, EVENTS, BACK, FIRST, LOST_AT_START = range(7, 14)
 N_STATE = 14
+
+# Values of ``state[cpu, BEGIN]`` before its first event: a row BEGIN goes before it, or does so
+# when the page of that event says that events were lost.
+LATE, LATE_IF_LOST = 1, 2
 
 # Cells of ``geometry``.
 PAGE_SIZE, STAMP_AT, COMMIT_AT, COMMIT_SIZE, DATA_AT, TYPE_AT, TYPE_SIZE = range(7)
@@ -39,7 +43,7 @@ TIME_BITS = 62
 STAMP_MASK = (1 << 59) - 1
 
 
-@njit
+@step
 def _note(errors, n_errors, code, c, at, value, lost):
     n = n_errors[0]
     if n < len(errors):
@@ -51,7 +55,7 @@ def _note(errors, n_errors, code, c, at, value, lost):
     n_errors[0] = n + 1
 
 
-@njit
+@step
 def _open_page(buf, big, st, c, geometry, errors, n_errors):
     """Go to the next page of this CPU that can be read; 0 when there is none."""
     size = geometry[PAGE_SIZE]
@@ -227,11 +231,11 @@ def scan(
             pos = after
             if st[EVENTS] == 0:
                 st[FIRST] = now
-                if st[LOST]:
-                    # Nothing of this CPU comes before the loss: its data begins late.
+                if st[BEGIN] and st[LOST]:
                     st[LOST] = 0
                     st[LOST_AT_START] = 1
-                    st[BEGIN] = 1
+                elif st[BEGIN] == LATE_IF_LOST:
+                    st[BEGIN] = 0
             st[EVENTS] += 1
             if st[BEGIN]:
                 st[BEGIN] = 0

@@ -24,6 +24,8 @@ FIELD, HEAD, GROUP = 0, 1, 2
 # result[]: rows written, learnt, doubts, where to go on, lines seen, names in others, and whether
 # the last event line was that of a printer (kept from call to call).
 ROWS, LEARNT, DOUBTS, AT, LINES, OTHERS, PRINTING = range(7)
+#: In bits[]: a character that no flags column holds.
+NO_FLAG = 128
 #: Kind of names whose text may hold newlines (print, bprint …): counted, no rows.
 PRINTER = 254
 
@@ -142,10 +144,10 @@ def _dash_head(buf, q, end, digits, columns, bits, head):
             return False
         ctx = np.int64(0)
         for i in range(n):
-            c = buf[r + i]
-            if not (c == DOT or c == 35 or (48 <= c <= 57) or (65 <= c <= 90) or (97 <= c <= 122)):
+            c = np.int64(bits[columns[n, i], buf[r + i]])
+            if c >= NO_FLAG:
                 return False
-            ctx |= np.int64(bits[columns[n, i], c])
+            ctx |= c
         r = _blanks(buf, s, end)
         ts, p = _time(buf, r, end, digits)
         if p < 0:
@@ -427,7 +429,7 @@ def parse(
     mode : int64             1: ``comm-pid [cpu]``; 2: perf script
     digits : int64           digits behind the point of times: 6, 9, or 0 (no point)
     columns : int64[9, 8]    for a flags text of that length, the row of bits for each byte
-    bits : uint8[k, 256]     bits of ctx
+    bits : uint8[k, 256]     bits of ctx, or NO_FLAG
     names : uint8[m, 50]     known events, by length; each is its length, then the name
     by_length : int64[51]    which of them have a length: [by_length[n], by_length[n + 1])
     kinds : int64[m]         their kinds (PRINTER: no row)

@@ -39,8 +39,8 @@ __all__ = [
     "supports_header_event",
 ]
 
-#: No field of a real event lies beyond: an event fits into one page of the ring (64 KiB at most).
-MAX_OFFSET = 1 << 16
+#: No field lies beyond: an event fits into one sub-buffer of the ring (some MB at most).
+MAX_OFFSET = 1 << 26
 
 #: In which system the known tracepoints live: a probe of the same name elsewhere is another event.
 _SYSTEMS: Mapping[str, str] = {
@@ -268,12 +268,21 @@ def _operand(text: str, start: int) -> str:
     return ""
 
 
-_PAIR = re.compile(r'\{\s*(0[xX][0-9a-fA-F]+|\d+)(?:U?L*)\s*,\s*"([^"]*)"\s*\}')
+_PAIR = re.compile(
+    r'\{\s*(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})(?:U?L*)\s*,\s*"([^"]*)"\s*\}'
+)
 _AND = re.compile(r"REC->prev_state\s*&")
 
 #: Letters since 4.14 (TASK_REPORT in include/linux/sched.h); only the bits up to 32 and the
 #: meaning of "blocked" hold for older kernels as well.
 _LETTERS_4_14 = ((1, "S"), (2, "D"), (4, "T"), (8, "t"), (16, "X"), (32, "Z"))
+
+
+def _c_integer(text: str) -> int:
+    """An integer as C reads it: with a zero before it, it is octal (if it can be)."""
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    return int(text, 8 if re.fullmatch("0[0-7]+", text) else 10)
 
 
 @lru_cache(maxsize=16)
@@ -290,7 +299,7 @@ def state_table(print_fmt: str) -> tuple[npt.NDArray[np.uint16], bool]:
         other bit is ``OTHER``.
     """
     flags = print_fmt.partition("__print_flags")[2]
-    pairs = [(int(value, 0), letter) for value, letter in _PAIR.findall(flags)]
+    pairs = [(_c_integer(value), letter) for value, letter in _PAIR.findall(flags)]
     masks, plus = [], 0
     for match in _AND.finditer(print_fmt):
         operand = _operand(print_fmt, match.end())

@@ -93,8 +93,14 @@ class RingWalk:
     type_field : tuple
         Offset and size of common_type.
     big_endian : bool
-    begins : collection of int
-        CPUs whose data begins late: a row BEGIN goes before their first event.
+    begins : frozenset of int
+        CPUs whose ring wrapped: a row BEGIN goes before their first event.
+    untold : frozenset of int
+        CPUs of which nobody tells whether their ring wrapped. When the page of their first event
+        says that events were lost before it, that is taken for a late begin, too: what was lost
+        lies before all there is. Of all other CPUs (no statistics of a wrapped ring, though
+        statistics there are) it is a hole in the recording: a row LOST goes before the first
+        event.
     source : PageSource, optional
         Brings pages into the buffer during the walk; None: they are all there.
 
@@ -117,6 +123,7 @@ class RingWalk:
         type_field: tuple[int, int],
         big_endian: bool = False,
         begins: frozenset[int] = frozenset(),
+        untold: frozenset[int] = frozenset(),
         source: PageSource | None = None,
     ) -> None:
         self._source = source
@@ -139,7 +146,10 @@ class RingWalk:
         self._state = np.zeros((len(data), kernels.N_STATE), np.int64)
         self._state[:, kernels.NEXT] = [d.start for d in data]
         self._state[:, kernels.END] = [d.end for d in data]
-        self._state[:, kernels.BEGIN] = [d.cpu in begins for d in data]
+        self._state[:, kernels.BEGIN] = [
+            kernels.LATE if d.cpu in begins else kernels.LATE_IF_LOST if d.cpu in untold else 0
+            for d in data
+        ]
         self._start = self._state[:, kernels.NEXT].copy()
         self._errors = np.zeros((64, 5), np.int64)
         self._n_errors = np.zeros(1, np.int64)
@@ -159,7 +169,7 @@ class RingWalk:
 
     @property
     def lost_at_start(self) -> frozenset[int]:
-        """CPUs whose first page says that events were lost before it."""
+        """CPUs with a late begin whose first page says that events were lost before it."""
         flagged = self._state[:, kernels.LOST_AT_START] != 0
         return frozenset(self.cpus[flagged].tolist())
 

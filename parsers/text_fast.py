@@ -151,26 +151,25 @@ class Fast:
         self._learnt = np.empty((1 << 16, 5), np.int64)
         self._doubts = np.empty((DOUBTS, 3), np.int64)
         self._result = np.zeros(7, np.int64)
-        rows = min(ROWS, len(self.buf) // 24 + 1)
-        self._off = np.empty(rows, np.int64)
-        self._out = EventColumns.empty(rows)
 
     def parse(self, start: int, end: int) -> Part:
         """Read whole lines of [start, end), perhaps not all of them."""
-        out = self._out
+        # Pages of a large array that are never written to cost nothing.
+        size = min(ROWS, (end - start) // 24 + 1)
+        off, out = np.empty(size, np.int64), EventColumns.empty(size)
         kernels.parse(
             self.buf, self._words, start, end, self._mode, self._digits, self._columns, self._bits,
             self._names, self._by_length, self._kinds, self._first, self._templates, self._spans,
             self._hints, self._letters, self._numbers, self._known, self._groups, self._seen,
-            self._counts, self._others, self._learnt, self._doubts, self._result, self._off,
+            self._counts, self._others, self._learnt, self._doubts, self._result, off,
             out.ts, out.cpu, out.kind, out.pid, out.ctx, out.subject, out.prio, out.state,
             out.other, out.other_prio, out.cpu_to, out.cpu_from, out.value,
         )  # fmt: skip
         rows, learnt, doubts, at, lines = self._result[:5].tolist()
-        columns = EventColumns(*(c[:rows].copy() for c in out.arrays()))
+        columns = out.take(slice(0, rows))
         columns.buffer[:] = 0
         return Part(
-            self._off[:rows].copy(),
+            off[:rows],
             columns,
             self._learnt[:learnt].tolist(),
             self._doubts[:doubts].tolist(),
@@ -212,18 +211,21 @@ def _flag_tables(
     layout: tuple[str, ...] | None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """For each length of a flags text, which row of bits each of its bytes has; and the bits."""
+    characters = string.ascii_letters.encode() + string.digits.encode()
+    none = np.full(256, kernels.NO_FLAG, np.uint8)
+    none[list(characters + b".#")] = 0
     rows: dict[str, int] = {"": 0}
-    bits = [np.zeros(256, np.uint8)]
+    bits = [none]
     alone = {"irq": "{}...", "resched": ".{}..", "ctx": "..{}.", "preempt": "...{}"}
     for name, text in alone.items():
         rows[name] = len(bits)
-        table = np.zeros(256, np.uint8)
-        for code in string.ascii_letters.encode() + string.digits.encode():
+        table = none.copy()
+        for code in characters:
             flags = text.format(chr(code)).encode("latin-1")
             table[code] = ctx_of(flags, DEFAULT_LAYOUTS[4])
         bits.append(table)
     rows["more"] = len(bits)
-    bits.append(np.full(256, int(Ctx.PREEMPT), np.uint8))
+    bits.append(np.where(none == 0, np.uint8(Ctx.PREEMPT), none))
     columns = np.zeros((9, 8), np.int64)
     for size in range(4, 9):
         use = layout

@@ -40,7 +40,7 @@ __all__ = [
 
 #: TASK_COMM_LEN - 1.
 COMM = 15
-#: Of a process name that was put in the place of comm.
+#: Of a process name that was put in the place of comm; also more than any event's name.
 LONG_NAME = 100
 #: Nobody writes a longer line of one event; what is longer is not searched for a head.
 MAX_LINE = 16384
@@ -74,6 +74,8 @@ class Head(NamedTuple):
     prefix: bytes = b""
     #: Length of the line up to the end of comm: 16 where comm is right-aligned as usual.
     width: int = 16
+    #: The dress cuts names to 8.
+    short: bool = False
 
 
 def as_buffer(buf: Buffer | memoryview) -> Buffer:
@@ -105,10 +107,10 @@ def split_event(rest: bytes) -> tuple[bytes, bytes]:
     """
     m = _EVENT.match(rest)
     if m:
-        return m[1], m[2] or b""
+        return m[1][:LONG_NAME], m[2] or b""
     m = _CALL.match(rest)
     if m:
-        return m[1], rest[m.end(1) :]
+        return m[1][:LONG_NAME], rest[m.end(1) :]
     if b" <-" in rest:
         return b"function", rest
     return rest.split(None, 1)[0][:64] if rest.strip() else b"", rest
@@ -123,8 +125,8 @@ _DASH = re.compile(
     rb"(?:([A-Za-z0-9.#]{4,8})\s+)?(\d{1,19})(?:\.(\d{1,12}))?:(?:\s+\([+-]?\d+\))?\s+",
 )
 _LATENCY = re.compile(
-    rb"-(-?\d{1,10})()\s+(\d{1,6}?)([A-Za-z.][A-Za-z0-9.#]{3,7})\s+(\d{1,19})"
-    rb"(?:\.(\d{1,12})|us[ +!#*@$]?\s*)?:(?:\s+\([+-]?\d+\))?\s+",
+    rb"-(-?\d{1,10})()\s+(\d{1,6}?)([A-Za-z.][A-Za-z0-9.#]{3,7}|-0x[0-9a-f]{1,2})\s+"
+    rb"(\d{1,19})(?:\.(\d{1,12})|us[ +!#*@$]?\s*)?:(?:\s+\([+-]?\d+\))?\s+",
 )
 
 
@@ -182,7 +184,9 @@ def _head(pattern: re.Pattern[bytes], line: bytes, latency: bool) -> Head | None
     digits = 6 if micro else len(fraction) if fraction else 0
     at = m.start()
     comm = line[start:at].strip(b" \t")
-    return Head(comm, int(pid), group, number, flags, ts, digits, event, body, prefix, at)
+    return Head(
+        comm, int(pid), group, number, flags, ts, digits, event, body, prefix, at, latency
+    )  # fmt: skip
 
 
 def split_dash(line: bytes) -> Head | None:
@@ -247,6 +251,8 @@ def common_flags(flags: bytes, layout: tuple[str, ...] | None = None) -> tuple[i
     if flags.startswith(b"="):
         shown_bits, _, preempt = flags[1:].partition(b",")
         return int(shown_bits) & 0xFF, int(preempt, 16) & 0xFF
+    if flags.startswith(b"-0x"):  # report -l -R
+        return int(flags[1:], 16), 0
     text = flags.decode("latin-1")
     if layout is None or len(layout) > len(text):
         layout = DEFAULT_LAYOUTS.get(len(text), DEFAULT_LAYOUTS[4])

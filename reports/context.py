@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceana import topology as topo
-from traceana.errors import MissingEventsError, TraceanaError
+from traceana.errors import MissingEventsError, TraceanaError, UsageError
 from traceana.reports.model import Code, Strong, Text, say
 from traceana.reports.words import clean
 from traceana.schema import EVENT_NAMES, TaskClass
@@ -148,6 +148,8 @@ class Context:
             return whatif(self.cap, list(self.rules))
         except MissingEventsError as error:
             self.why["whatif"] = missing_text("the comparison of rules", error.events)
+        except UsageError:
+            raise
         except TraceanaError as error:
             self.why["whatif"] = say("The rules could not be evaluated: ", clean(str(error)), ".")
         return None

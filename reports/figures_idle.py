@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from traceana.reports.context import Context, column
 from traceana.reports.figures import (
@@ -65,28 +67,88 @@ def _groups(ctx: Context) -> tuple[str, list[tuple[str, list[int], bool]]]:
     return what, out
 
 
-def lanes(ctx: Context, gaps: Gaps) -> Figure:
-    """Busy, idle and idle-while-somebody-waited per CPU over time."""
+@dataclass(frozen=True)
+class _Lane:
+    """Shares of each time bin; None for a lane none of whose CPUs recorded an event."""
+
+    label: str
+    #: Whether an LLC begins here that is not the one above.
+    new_llc: bool
+    busy: npt.NDArray[np.float64] | None
+    stuck: npt.NDArray[np.float64] | None
+
+
+def _lanes(ctx: Context, gaps: Gaps, edges: npt.NDArray[np.float64]) -> tuple[str, list[_Lane]]:
+    """Lanes in the order of the topology, over bins of ns since the first event."""
     what, groups = _groups(ctx)
-    first, last = ctx.tl.first_ts, ctx.tl.last_ts
-    bins = int(np.clip(MOST_POINTS // max(len(groups), 1), 60, 300))
-    edges = np.linspace(0.0, max(last - first, 1), bins + 1)
+    first = ctx.tl.first_ts
     width = edges[1] - edges[0]
     start, end = gaps.start - first, gaps.end - first
     heard = column(ctx.tl.cpus, "events") > 0
     begin = column(ctx.tl.cpus, "begin") - first
-    seconds = edges / 1e9 + first / 1e9
+    out = []
+    for label, cpus, new_llc in groups:
+        live = [c for c in cpus if heard[c]]
+        if not live:
+            out.append(_Lane(label, new_llc, None, None))
+            continue
+        mine = np.flatnonzero(np.isin(gaps.cpu, live))
+        a, b, room = start[mine], end[mine], width * len(live)
+        idle = per_bin(a, b, (b - a).astype(float), edges) / room
+        stuck = per_bin(a, b, gaps.stuck_ns[mine].astype(float), edges) / room
+        known = np.zeros(len(edges) - 1)
+        for c in live:
+            known += np.clip((edges[1:] - max(int(begin[c]), 0)) / width, 0, 1) / len(live)
+        busy = np.clip(known - idle, 0, 1)
+        out.append(_Lane(label, new_llc, busy, np.clip(stuck, 0, 1 - busy)))
+    return what, out
+
+
+def lanes(ctx: Context, gaps: Gaps) -> Figure:
+    """Busy, idle and idle-while-somebody-waited per CPU over time."""
+    first, last = ctx.tl.first_ts, ctx.tl.last_ts
+    bins = int(np.clip(MOST_POINTS // max(ctx.tl.cpus.num_rows, 1), 60, 300))
+    edges = np.linspace(0.0, max(last - first, 1), bins + 1)
+    what, rows = _lanes(ctx, gaps, edges)
+    width = round(float(edges[1] - edges[0]))
+    # Long times of day would not fit under the axis.
+    origin = first if first > 10**15 else 0
+    idlest, busiest = _ends(ctx)
+    stuck_share = int(gaps.stuck_ns.sum()) / max(gaps.idle_ns, 1)
+    return Figure(
+        "lanes",
+        f"Busy and idle time of each {what} from {moment(first)} on",
+        f"{busiest} {idlest} During {share(stuck_share)} of the idle time a task stood behind a "
+        "running one in the same LLC.",
+        f"Height of a lane = share of {duration(width)}. The empty part is idle with nobody "
+        "stuck. Time waited within a gap is spread evenly over it.",
+        lambda: _draw_lanes(what, rows, (edges + (first - origin)) / 1e9, origin),
+        wide=True,
+        data={
+            "bin_ns": width,
+            "lanes": [
+                {
+                    "label": lane.label,
+                    "busy": None if lane.busy is None else light(lane.busy, 3),
+                    "stuck": None if lane.stuck is None else light(lane.stuck, 3),
+                }
+                for lane in rows
+            ],
+        },
+    )
+
+
+def _draw_lanes(what: str, rows: list[_Lane], seconds: npt.NDArray[np.float64], origin: int) -> str:
     height = 0.9
-    busy_areas, stuck_areas = [], []
-    with drawing("lanes", 720, float(np.clip(64 + 22 * len(groups), 130, 760))) as d:
+    n = len(rows)
+    busy, stuck = [], []
+    with drawing("lanes", 720, float(np.clip(64 + 22 * n, 130, 760))) as d:
         ax = d.axes
-        for i, (_, cpus, new_llc) in enumerate(groups):
-            mine = np.flatnonzero(np.isin(gaps.cpu, cpus))
-            live = [c for c in cpus if heard[c]]
-            y = len(groups) - 1 - i
-            if new_llc:
+        for i, lane in enumerate(rows):
+            y = n - 1 - i
+            if lane.new_llc:
                 ax.axhline(y + 1 - (1 - height) / 2, color=MUTED, linewidth=0.9)
-            if not live:
+            if lane.busy is None or lane.stuck is None:
                 ax.annotate(
                     "no event: unknown",
                     (0.5, y + height / 2),
@@ -97,52 +159,24 @@ def lanes(ctx: Context, gaps: Gaps) -> Figure:
                     fontsize=9.0,
                 )
                 continue
-            room = width * len(live)
-            length = (end - start)[mine].astype(float)
-            idle = per_bin(start[mine], end[mine], length, edges) / room
-            stuck = per_bin(start[mine], end[mine], gaps.stuck_ns[mine].astype(float), edges) / room
-            known = np.zeros(bins)
-            for c in live:
-                known += np.clip((edges[1:] - max(int(begin[c]), 0)) / width, 0, 1) / len(live)
-            busy = np.clip(known - idle, 0, 1)
-            top = np.clip(busy + stuck, 0, 1)
-            busy_areas += stairs(seconds, y + height * busy, y)
-            stuck_areas += stairs(seconds, y + height * top, y + height * busy)
-        areas(ax, busy_areas, SKY)
-        areas(ax, stuck_areas, VERMILLION)
-        ax.hlines(range(len(groups)), *seconds[[0, -1]], color=RULE, linewidth=0.6)
+            top = y + height * lane.busy
+            busy += stairs(seconds, top, y)
+            stuck += stairs(seconds, top + height * lane.stuck, top)
+        areas(ax, busy, SKY)
+        areas(ax, stuck, VERMILLION)
+        ax.hlines(range(n), *seconds[[0, -1]], color=RULE, linewidth=0.6)
         ax.set_xlim(seconds[0], seconds[-1])
-        ax.set_ylim(-0.1, len(groups))
-        step = max(1, -(-len(groups) // 33))
-        marks = range(0, len(groups), step)
-        ax.set_yticks(
-            [len(groups) - 1 - i + height / 2 for i in marks], [groups[i][0] for i in marks]
-        )
+        ax.set_ylim(-0.1, n)
+        marks = range(0, n, max(1, -(-n // 33)))
+        ax.set_yticks([n - 1 - i + height / 2 for i in marks], [rows[i].label for i in marks])
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.set_ylabel(what)
-        ax.set_xlabel("time of the capture's clock, s")
+        ax.set_xlabel(f"s after {moment(origin)}" if origin else "time of the capture's clock, s")
         ax.ticklabel_format(axis="x", useOffset=False, style="plain")
-        key(
-            ax,
-            [
-                ("busy", SKY),
-                ("idle while a task stood behind a running one in the LLC", VERMILLION),
-            ],
-        )
-    idlest, busiest = _ends(ctx)
-    stuck_share = int(gaps.stuck_ns.sum()) / max(gaps.idle_ns, 1)
-    return Figure(
-        "lanes",
-        f"Busy and idle time of each {what} from {moment(first)} on",
-        f"{busiest} {idlest} During {share(stuck_share)} of the idle time a task stood behind a "
-        "running one in the same LLC.",
-        f"Height of a lane = share of {duration(int(width))}. The empty part is idle with nobody "
-        "stuck. Time waited within a gap is spread evenly over it.",
-        d.svg,
-        wide=True,
-        data={"bin_ns": int(width), "lanes": [label for label, _, _ in groups]},
-    )
+        behind = "idle while a task stood behind a running one in the LLC"
+        key(ax, [("busy", SKY), (behind, VERMILLION)])
+    return d.svg
 
 
 def _ends(ctx: Context) -> tuple[str, str]:
@@ -163,16 +197,20 @@ def gap_lengths(gaps: Gaps) -> Figure:
     idle, below = log_histogram(length, edges, weights=length)
     stuck, _ = log_histogram(length, edges, weights=gaps.stuck_ns)
     scale, unit = (1e6, "ms") if idle.max() >= 1e6 else (1e3, "µs")
-    with drawing("gaps", 400, 245) as d:
-        ax = d.axes
-        areas(ax, stairs(edges, stuck / scale), VERMILLION)
-        areas(ax, stairs(edges, idle / scale, stuck / scale), SKY)
-        used = np.flatnonzero(idle)
-        log_time_axis(ax, *(_ends_of(edges, used)))
-        ax.set_ylim(0, 1.05 * float(idle.max()) / scale)
-        ax.set_xlabel("length of the idle gap")
-        ax.set_ylabel(f"idle time in such gaps, {unit}")
-        key(ax, [("a task was stuck", VERMILLION), ("nobody was", SKY)])
+
+    def draw() -> str:
+        with drawing("gaps", 400, 245) as d:
+            ax = d.axes
+            areas(ax, stairs(edges, stuck / scale), VERMILLION)
+            areas(ax, stairs(edges, idle / scale, stuck / scale), SKY)
+            used = np.flatnonzero(idle)
+            log_time_axis(ax, *(_ends_of(edges, used)))
+            ax.set_ylim(0, 1.05 * float(idle.max()) / scale)
+            ax.set_xlabel("length of the idle gap")
+            ax.set_ylabel(f"idle time in such gaps, {unit}")
+            key(ax, [("a task was stuck", VERMILLION), ("nobody was", SKY)])
+        return d.svg
+
     middle = _weighted_median(length)
     return Figure(
         "gaps",
@@ -181,7 +219,7 @@ def gap_lengths(gaps: Gaps) -> Figure:
         f"{duration(int(length.max()))}.",
         f"{len(length):,} gaps; ten bins per decade"
         + (f"; {duration(below)} in gaps below 100 ns not drawn." if below else "."),
-        d.svg,
+        draw,
         data={"edge_ns": light(edges), "idle_ns": light(idle, 9), "stuck_ns": light(stuck, 9)},
     )
 

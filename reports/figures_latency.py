@@ -47,34 +47,38 @@ def histogram(ctx: Context, name: str, words: str, s: Spread) -> Figure:
             np.concatenate([[below_idle], first]),
             np.concatenate([[below_busy], second]),
         )
-    with drawing(name.removesuffix("_ns").replace("_", "-"), 400, 245) as d:
-        ax = d.axes
-        areas(ax, stairs(edges, first), SKY)
-        areas(ax, stairs(edges, first + second, first), ORANGE)
-        marks = [(q, max(v, int(edges[0]))) for q, v in _marks(s)]
-        # Room for the last mark's label, a quarter of the width.
-        room = lo * (marks[-1][1] / lo) ** (1 / 0.74)
-        log_time_axis(ax, float(lo), float(max(edges[-1], room)))
-        ax.set_ylim(0, 1.45 * float((first + second).max()))
-        ax.yaxis.set_major_locator(_whole())
-        ax.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
-        ax.set_xlabel(words + (" (leftmost bar: below 100 ns)" if below else ""))
-        ax.set_ylabel("wakeups")
-        mark(
-            ax,
-            [
-                (f"{q} {duration(v)}", float(x))
-                for (q, v), (_, x) in zip(_marks(s), marks, strict=True)
-            ],
-        )
-        key(ax, [("idle target", SKY), ("busy target", ORANGE)])
+
+    def draw() -> str:
+        with drawing(name.removesuffix("_ns").replace("_", "-"), 400, 245) as d:
+            ax = d.axes
+            areas(ax, stairs(edges, first), SKY)
+            areas(ax, stairs(edges, first + second, first), ORANGE)
+            marks = [(q, max(v, int(edges[0]))) for q, v in _marks(s)]
+            # Room for the last mark's label, a quarter of the width.
+            room = lo * (marks[-1][1] / lo) ** (1 / 0.74)
+            log_time_axis(ax, float(lo), float(max(edges[-1], room)))
+            ax.set_ylim(0, 1.45 * float((first + second).max()))
+            ax.yaxis.set_major_locator(_whole())
+            ax.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
+            ax.set_xlabel(words + (" (leftmost bar: below 100 ns)" if below else ""))
+            ax.set_ylabel("wakeups")
+            mark(
+                ax,
+                [
+                    (f"{q} {duration(v)}", float(x))
+                    for (q, v), (_, x) in zip(_marks(s), marks, strict=True)
+                ],
+            )
+            key(ax, [("idle target", SKY), ("busy target", ORANGE)])
+        return d.svg
+
     return Figure(
         name.removesuffix("_ns").replace("_", "-"),
         words.capitalize(),
         f"Half of the {s.n:,} wakeups have a {words} of up to {duration(s.p50)}, 99 % up to "
         f"{duration(s.p99)}, 99.9 % up to {duration(s.p999)}; the longest is {duration(s.max)}.",
         "Ten bins per decade.",
-        d.svg,
+        draw,
         data={
             "edge_ns": light(edges),
             "idle_target": light(first, 9),
@@ -107,25 +111,29 @@ def tails(ctx: Context, name: str, words: str) -> Figure | None:
     lo = max(min(float(c[3][0]) for c in curves), 100.0)
     hi = max(c[2] for c in curves)
     least = min(1 / c[1] for c in curves)
-    with drawing("tails", 400, 245, left=62, top=8) as d:
-        ax = d.axes
-        for (*_, x, y), (color, dash) in zip(curves, LINES, strict=False):
-            ax.plot(x, y, color=color, linestyle=dash, drawstyle="steps-post")
-        ax.set_yscale("log")
-        decades = np.floor(np.log10(lo)), np.ceil(np.log10(hi + 1))
-        log_time_axis(ax, *(float(10**d) for d in decades))
-        ax.set_ylim(10 ** np.floor(np.log10(least)), 1.3)
-        ax.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g} %")
-        ax.yaxis.minorticks_off()
-        ax.grid(axis="y", color=RULE, linewidth=0.7)
-        ax.set_xlabel(words)
-        ax.set_ylabel("share of wakeups that took longer")
-        # Names are set afterwards: a label that begins with "_" would not be shown.
-        legend = ax.legend(
-            ax.lines, ["x"] * len(curves), frameon=False, loc="lower left", handlelength=2.6
-        )
-        for text, (label, *_) in zip(legend.get_texts(), curves, strict=True):
-            text.set_text(label)
+
+    def draw() -> str:
+        with drawing("tails", 400, 245, left=62, top=8) as d:
+            ax = d.axes
+            for (*_, x, y), (color, dash) in zip(curves, LINES, strict=False):
+                ax.plot(x, y, color=color, linestyle=dash, drawstyle="steps-post")
+            ax.set_yscale("log")
+            decades = np.floor(np.log10(lo)), np.ceil(np.log10(hi + 1))
+            log_time_axis(ax, *(float(10**d) for d in decades))
+            ax.set_ylim(10 ** np.floor(np.log10(least)), 1.3)
+            ax.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g} %")
+            ax.yaxis.minorticks_off()
+            ax.grid(axis="y", color=RULE, linewidth=0.7)
+            ax.set_xlabel(words)
+            ax.set_ylabel("share of wakeups that took longer")
+            # Names are set afterwards: a label that begins with "_" would not be shown.
+            legend = ax.legend(
+                ax.lines, ["x"] * len(curves), frameon=False, loc="lower left", handlelength=2.6
+            )
+            for text, (label, *_) in zip(legend.get_texts(), curves, strict=True):
+                text.set_text(label)
+        return d.svg
+
     worst = max(curves, key=lambda c: c[2])
     return Figure(
         "tails",
@@ -134,7 +142,7 @@ def tails(ctx: Context, name: str, words: str) -> Figure | None:
         "A line that ends lower and further right has rarer and longer waits. "
         + "; ".join(f"{label}: n = {n:,}" for label, n, *_ in curves)
         + ".",
-        d.svg,
+        draw,
     )
 
 

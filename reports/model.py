@@ -8,8 +8,9 @@ that each renderer escapes them by its own rules: task names inside them are hos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 __all__ = [
@@ -97,15 +98,22 @@ class Table:
 
 @dataclass
 class Figure:
-    """A picture: ``alt`` says the finding, ``data`` holds what was drawn (for JSON)."""
+    """A picture: ``alt`` says the finding, ``data`` holds what was drawn (for JSON).
+
+    It is drawn when a renderer first asks for its SVG.
+    """
 
     id: str
     title: str
     alt: str
     caption: str
-    svg: str
+    draw: Callable[[], str]
     wide: bool = False
     data: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def svg(self) -> str:
+        return self.draw()
 
 
 @dataclass

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import pty
+import random
 import re
 import shutil
 import signal
@@ -144,28 +145,34 @@ class TestUsage:
         assert ran.out == ""
 
 
+def refused(cli: Cli, folder: Path, verb: str, content: bytes) -> None:
+    file, out = folder / "x.dat", folder / "out"
+    file.write_bytes(content)
+    ran = cli(verb, file, "-o", out)
+    assert ran.status == 3, ran.err
+    assert one_line(ran.err) and str(file) in ran.err
+    assert not out.exists()
+
+
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
+NO_CAPTURES = {
+    "empty": b"",
+    "png": PNG,
+    "random": b"\x7fELF" + random.Random(1).randbytes(4000),
+    "prose": b"hello\n",
+    "header": b"\x17\x08\x44tracing6\0\0\x08",
+}
 
 
 class TestInput:
-    @pytest.mark.parametrize("verb", VERBS)
-    @pytest.mark.parametrize(
-        "content",
-        [b"", PNG, b"\x7fELF" + os.urandom(4000), b"hello\n", b"\x17\x08\x44tracing6\0\0\x08"],
-        ids=["empty", "png", "random", "prose", "header"],
-    )
-    def test_what_is_no_capture(self, cli: Cli, tmp_path: Path, verb: str, content: bytes) -> None:
-        if verb == "rules":
-            pytest.skip("reads no capture")
-        if verb not in ("info", "report") and content != PNG:
-            pytest.skip("the same path; info and report stand for it")
-        file = tmp_path / "x.dat"
-        file.write_bytes(content)
-        ran = cli(verb, file, *(["-o", tmp_path / "out"] if verb in ("report", "convert") else []))
-        assert ran.status == 3, ran.err
-        assert one_line(ran.err), ran.err
-        assert str(file) in ran.err
-        assert not (tmp_path / "out").exists()
+    @pytest.mark.parametrize("verb", ["info", "report"])
+    @pytest.mark.parametrize("what", NO_CAPTURES)
+    def test_what_is_no_capture(self, cli: Cli, tmp_path: Path, verb: str, what: str) -> None:
+        refused(cli, tmp_path, verb, NO_CAPTURES[what])
+
+    @pytest.mark.parametrize("verb", ["tasks", "wakeups", "idle", "whatif", "convert"])
+    def test_all_verbs_refuse_alike(self, cli: Cli, tmp_path: Path, verb: str) -> None:
+        refused(cli, tmp_path, verb, PNG)
 
     def test_missing_file(self, shell: Cli, tmp_path: Path) -> None:
         ran = shell("info", tmp_path / "none.dat")

@@ -18,6 +18,7 @@ from oracle.schedules import Schedule, drop, relabel, schedule, shift
 from oracle.timeline_oracle import oracle
 from oracle.tiny import build, tables
 
+from traceana.columns import EventColumns
 from traceana.schema import EndReason, EventKind, Quality, WakeKind
 from traceana.timeline import Timeline
 
@@ -25,13 +26,13 @@ TESTS = Path(__file__).resolve().parent
 #: The same examples in each run, unless HYPOTHESIS_SEED asks for others.
 REPEAT = "HYPOTHESIS_SEED" not in os.environ
 SHORT = settings(max_examples=60, derandomize=REPEAT)
-LONG = settings(max_examples=220, derandomize=REPEAT)
+LONG = settings(max_examples=500, derandomize=REPEAT)
 
 KERNELS = st.sampled_from([0, 5004, 5010, 6001, 6012, 7003])
 
 
 @st.composite
-def schedules(draw: Any, kernels: Any = KERNELS, most: int = 260) -> Schedule:
+def schedules(draw: Any, kernels: Any = KERNELS, most: int = 260, reread: bool = False) -> Schedule:
     return schedule(
         draw(st.integers(0, 2**32 - 1)),
         cpus=draw(st.integers(1, 4)),
@@ -40,6 +41,7 @@ def schedules(draw: Any, kernels: Any = KERNELS, most: int = 260) -> Schedule:
         llcs=draw(st.integers(1, 2)),
         pace=draw(st.sampled_from([0, 10**6, 3 * 10**9])),
         seeded=draw(st.booleans()),
+        reread=reread,
     )
 
 
@@ -176,6 +178,41 @@ def test_recording_that_begins_in_the_middle_equals_the_oracle(s: Schedule, firs
     assert_as_oracle(drop(s, first=first))
 
 
+#: That a block was recorded as R shows with its wakeup only: until then it counts as waiting.
+UNTIL_THEN = {
+    "wakeups": ("nr_running_placed", "nr_running_this", "prev_idle", "placed_idle"),
+    "idle_gaps": ("waited_llc_ns", "waited_any_ns", "waited_busy_llc_ns"),
+}
+
+
+@SHORT
+@given(schedules(st.sampled_from([5010, 5017]), reread=True))
+def test_blocks_recorded_as_r_equal_the_oracle(s: Schedule) -> None:
+    assert_as_oracle(s, UNTIL_THEN)
+
+
+SAMPLES = sorted(
+    path
+    for path in (TESTS.parent / "sample_traces").iterdir()
+    if {".dat", ".data"} & set(path.suffixes) and path.suffix != ".json"
+)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_pieces_of_the_samples_equal_the_oracle(path: Path) -> None:
+    import traceana
+
+    capture = traceana.open(path)
+    columns = EventColumns.from_arrow(next(iter(capture.event_batches())))
+    known = columns.cpu >= 0
+    columns = columns.take(known & (columns.kind < EventKind.LOST))
+    cpus = int(columns.cpu.max()) + 1
+    for begin in {0, len(columns) // 2}:
+        piece = columns.take(slice(begin, begin + 1200))
+        llc = np.zeros(max(cpus, int(piece.cpu_to.max()) + 1), np.int32)
+        assert_as_oracle(Schedule(piece, llc, 6001, 250, None, f"{path.name} from {begin}"))
+
+
 # --- what must not matter -------------------------------------------------------------------
 
 
@@ -196,7 +233,7 @@ def damaged(draw: Any) -> Schedule:
         column = getattr(c, name)
         odd = rng.random(len(c)) < draw(st.sampled_from([0.0, 0.01]))
         column[odd] = {"prio": -32768, "ctx": 255}.get(name, -1)
-    return Schedule(c, s.llc, s.kernel, s.hz, s.start)
+    return Schedule(c, s.llc, s.kernel, s.hz, s.start, s.origin)
 
 
 @SHORT

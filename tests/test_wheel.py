@@ -85,8 +85,8 @@ def test_report_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     [site] = home.glob("lib/python*/site-packages")
     before = set(site.iterdir())
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
-         "--disable-pip-version-check", "--prefix", home, wheel],
+        [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check",
+         "install", "--quiet", "--no-deps", "--no-compile", wheel],
         check=True,
     )  # fmt: skip
     added = {p.name for p in set(site.iterdir()) - before}
@@ -107,3 +107,8 @@ def test_report_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert out.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
     assert "Traceback" not in done.stderr
+
+
+def test_this_environment_is_left_alone() -> None:
+    """Pip would take an installed traceana away where it is told to put another."""
+    assert Path(sysconfig.get_paths()["scripts"], "traceana").exists()

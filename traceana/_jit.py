@@ -59,6 +59,25 @@ import numba  # noqa: E402
 from numba.core import event  # noqa: E402
 
 
+def _without_blas() -> None:
+    """Keep numba from importing scipy.linalg at the first kernel call (0.15 s): no kernel needs it.
+
+    numba 0.60 to 0.68 ask ensure_blas() whether dot products can be compiled.
+    """
+    try:
+        from numba.np import linalg
+    except ImportError:
+        return
+
+    def absent() -> None:
+        raise ImportError("traceana's kernels use no BLAS")
+
+    linalg.ensure_blas = absent
+
+
+_without_blas()
+
+
 class _Announce(event.Listener):
     """Says on stderr, once, that kernels are being compiled."""
 

@@ -154,7 +154,8 @@ def switch_in(
     r = t["wk"]
     came = -1
     asleep = t["st"] == ASLEEP or t["st"] == UNKNOWN
-    if t["st"] == ASLEEP and r < 0 and t["blk_ts"] != NULL:
+    recorded = G[0]["have_waking"] == 1 or G[0]["have_wakeup"] == 1
+    if t["st"] == ASLEEP and r < 0 and t["blk_ts"] != NULL and recorded:
         if 5018 <= G[0]["kver"] < 6016:
             # A pending signal called the sleep off after its state had been sampled (R4).
             G[0]["repairs"][R_FALSE_BLOCK] += 1
@@ -373,6 +374,7 @@ def advance(
                     T[p]["prio"] = ev_prio[e]
                 if pin_pid[subject] == 1:
                     T[p]["pinned"] = 1
+                g["have_wakeup"] = 1
                 on_wakeup(T, C, Q, W, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
         elif kind == WAKEUP_NEW:
             p = -1

@@ -124,7 +124,8 @@ GLOBAL = np.dtype(
         ("n_task", "i8"), ("n_slice", "i8"), ("n_wake", "i8"), ("n_gap", "i8"), ("n_move", "i8"),
         ("kver", "i8"), ("hz", "i8"), ("phase", "i8"), ("jiffies", "i8"),
         ("stat", "i4"), ("flush", "i8", (2,)), ("flushes", "i8", (2,)),
-        ("have_waking", "i4"), ("leave", "i8"), ("eps", "i8"), ("eps_lo", "i8"),
+        ("have_waking", "i4"), ("have_wakeup", "i4"),
+        ("leave", "i8"), ("eps", "i8"), ("eps_lo", "i8"),
         ("repairs", "i8", (16,)),
     ]
 )  # fmt: skip

@@ -258,19 +258,24 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
     n = len(c)
     begin = np.where(c["begin"] != NULL, c["begin"], first)
     idle, busy = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    for rows, out in ((gaps, idle), (slices, busy)):
-        rows = rows[rows["cpu"] >= 0]
+    # An open start is the window's only for the first row of a CPU, an open end only for its last
+    # one: elsewhere a switch is missing and the time is unknown.
+    big = np.iinfo(np.int64).max
+    first_end, last_start = np.full(n, big), np.full(n, NULL)
+    parts = [(r[r["cpu"] >= 0], out) for r, out in ((gaps, idle), (slices, busy))]
+    for rows, _ in parts:
+        ends = np.where(rows["end"] != NULL, rows["end"], big)
+        np.minimum.at(first_end, rows["cpu"], np.where(ends == big, last, ends))
+        np.maximum.at(last_start, rows["cpu"], rows["start"])
+    for rows, out in parts:
         cpu = rows["cpu"]
-        # An open end is the window's only where nothing else follows on that CPU.
-        start = np.where(rows["start"] != NULL, rows["start"], begin[cpu])
+        task = rows["task"] if "task" in (rows.dtype.names or ()) else c["idle_task"][cpu]
         open_end = rows["end"] == NULL
         end = np.where(open_end, last, rows["end"])
-        if "reason" in (rows.dtype.names or ()):
-            cut = open_end & (c["curr"][cpu] != rows["task"])
-        else:
-            cut = open_end & (c["curr"][cpu] != c["idle_task"][cpu])
-        span = np.where(cut, 0, np.maximum(end - start, 0))
-        np.add.at(out, cpu, span)
+        start = np.where(rows["start"] != NULL, rows["start"], begin[cpu])
+        lost = open_end & ((c["curr"][cpu] != task) | (rows["start"] < last_start[cpu]))
+        lost |= (rows["start"] == NULL) & (end > first_end[cpu])
+        np.add.at(out, cpu, np.where(lost, 0, np.maximum(end - start, 0)))
     total = last - first
     unknown = np.maximum(total - idle - busy, 0)
     return pa.table(

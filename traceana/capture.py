@@ -153,7 +153,9 @@ class Capture:
         state = Path(start_state) if start_state is not None else find_start_state(self.path)
         self.start_state: StartState | None = load_start_state(state) if state else None
         self._topology, self._topology_known = self._find_topology(topology)
-        self._window = self._resolve(time) if time is not None else None
+        self._window: tuple[int | None, int | None] | None = None
+        if time is not None:
+            self._window = self._resolve(time)
 
     # --- what the file is ---
 

@@ -110,16 +110,23 @@ class EventColumns:
         )
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The batch as the ``events`` table says it, sentinels turned into nulls."""
+        """The batch as the ``events`` table says it, sentinels turned into nulls.
+
+        The values are shared with these arrays, not copied.
+        """
+        from traceana._columns_kernels import pack_valid
+
         out = []
-        for f in fields(self):
-            data = getattr(self, f.name)
-            null = _DTYPES[f.name][1]
-            if f.name in _NEVER_NULL:
-                out.append(pa.array(data))
-            else:
-                mask = data == null
-                out.append(pa.array(data, mask=mask if mask.any() else None))
+        n = len(self)
+        for f, spec in zip(fields(self), schema.EVENTS.columns, strict=True):
+            data = np.ascontiguousarray(getattr(self, f.name))
+            dtype, null = _DTYPES[f.name]
+            valid, nulls = None, 0
+            if f.name not in _NEVER_NULL:
+                bits = np.empty((n + 7) // 8, np.uint8)
+                nulls = int(pack_valid(data, dtype(null), bits))
+                valid = pa.py_buffer(bits) if nulls else None
+            out.append(pa.Array.from_buffers(spec.type, n, [valid, pa.py_buffer(data)], nulls))
         return pa.RecordBatch.from_arrays(out, schema=schema.EVENTS.schema)
 
     @classmethod

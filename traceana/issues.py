@@ -10,7 +10,7 @@ __all__ = ["IssueLog"]
 
 
 class IssueLog:
-    """Collects rows of the ``issues`` table; the same code on the same CPU is counted, not repeated.
+    """Collects rows of the ``issues`` table; a code repeated on one CPU is counted.
 
     A row keeps the time and text of its first occurrence.
     """

@@ -162,13 +162,14 @@ class Bootstrap:
         that bounds its bin, so it is exact to one bin.
         """
         bins = np.minimum(np.searchsorted(edges, values, side="left"), len(edges) - 1)
-        table = np.zeros((self.blocks, len(edges)))
-        np.add.at(table, (self.block_of(ts), bins), 1.0)
-        heap = np.cumsum(self._weights @ table, axis=1)
+        cell = self.block_of(ts) * len(edges) + bins
+        table = np.bincount(cell, minlength=self.blocks * len(edges)).reshape(self.blocks, -1)
+        heap = np.cumsum(self._weights.astype(np.float64) @ table.astype(np.float64), axis=1)
         out = np.empty((len(heap), len(shares)))
         for i, share in enumerate(shares):
             want = np.maximum(np.ceil(heap[:, -1] * share), 1)
-            out[:, i] = edges[np.minimum((heap < want[:, None]).sum(axis=1), len(edges) - 1)]
+            reached = np.argmax(heap >= want[:, None], axis=1)
+            out[:, i] = edges[reached]
         return out
 
     @staticmethod

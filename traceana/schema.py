@@ -384,8 +384,8 @@ TASKS = Table(
         Column(
             "runtime_ns",
             _I64,
-            "time it ran: the sum of sched_stat_runtime where recorded (only fair tasks report it: 0 "
-            "for all others), else as on_cpu_ns",
+            "time it ran: the sum of sched_stat_runtime where recorded (only fair tasks report "
+            "it: 0 for all others), else as on_cpu_ns",
             "ns",
         ),
         Column("on_cpu_ns", _I64, "time between its switch-ins and switch-outs", "ns"),

@@ -97,11 +97,13 @@ class Timeline:
 class Traits:
     """What the first events of a capture tell of all of it.
 
-    ``wakings``: sched_waking is recorded. ``flush_ns``: shortest paths onto a wakelist, behind
-    the switch to the idle task and behind a switch to another one; 0 = not seen.
+    ``wakings``, ``wakeups``: sched_waking, sched_wakeup are recorded. ``flush_ns``: shortest paths
+    onto a wakelist, behind the switch to the idle task and behind a switch to another one; 0 =
+    not seen.
     """
 
     wakings: bool
+    wakeups: bool
     flush_ns: tuple[int, ...]
 
 
@@ -112,6 +114,7 @@ def survey(events: EventColumns, *, kernel: int = 0, limit: int = 200_000) -> Tr
     g = builder._G[0]
     return Traits(
         wakings=bool(g["have_waking"]),
+        wakeups=bool(g["have_wakeup"]),
         flush_ns=tuple(int(ns) for ns in g["flush"]),
     )
 
@@ -184,6 +187,7 @@ class TimelineBuilder:
         self._G["leave"] = leave_ns
         if traits is not None:
             self._G["have_waking"] = traits.wakings
+            self._G["have_wakeup"] = traits.wakeups
             self._G["flush"] = traits.flush_ns
             self._G["flushes"] = [k.LEARN if ns else 0 for ns in traits.flush_ns]
         # Zero pages cost nothing until a pid touches them.

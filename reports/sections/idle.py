@@ -201,11 +201,12 @@ def _workload_waits(waits: Waits, scopes: list[Scope], ctx: Context) -> Table:
             Column("waits", "int", "waits"),
             Column("wait_sum_ns", "ns", "waited in all"),
             Column("stuck_ns", "ns", "behind a running task"),
-            Column("stuck_while_idle_ns", "ns", "of that, while a CPU of the LLC was idle"),
+            Column("stuck_while_idle_ns", "ns", "of that, while a CPU idled"),
             Column("stuck_while_idle_share", "share", "share"),
         ],
         rows,
-        note="Time of tasks, not of CPUs: two tasks that wait at once count twice.",
+        note="Time of tasks, not of CPUs: two tasks that wait at once count twice. “While a CPU "
+        "idled”: another CPU of the same LLC.",
     )
 
 

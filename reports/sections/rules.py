@@ -258,7 +258,7 @@ def _latencies(rules: list[RuleResult]) -> Table:
         [
             Column("rule", "text", "rule"),
             Column("latency", "text", "latency"),
-            Column("q", "text", ""),
+            Column("q", "text", "value"),
             *_COMPARED,
         ],
         rows,
@@ -278,7 +278,7 @@ def _moved_only(rules: list[RuleResult]) -> Table:
         [
             Column("rule", "text", "rule"),
             Column("n", "int", "n"),
-            Column("q", "text", ""),
+            Column("q", "text", "value"),
             *_COMPARED,
         ],
         rows,
@@ -302,6 +302,8 @@ def _reasons(rules: list[RuleResult]) -> Table:
             Column("share", "share", "share"),
         ],
         rows,
+        note="“recorded”: the rule's condition does not fire, so the wakeup stays where it was; "
+        "“… same”: it fires and changes nothing.",
     )
 
 

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -67,6 +68,7 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3, help="runs of each command (default 3)")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
     args = parser.parse_args()
     made = json.loads((DATA / "MANIFEST.json").read_text())
     rows = []
@@ -83,21 +85,30 @@ def main() -> None:
         if shutil.which(peer):
             theirs = measure([peer, *flags, path], args.runs)
         rows.append((f"{name} → events", events, ours, f"{peer} {flags[0]}", theirs))
-    print(f"{machine()}; median of {args.runs} runs, CPU time of whole processes\n")
-    print("| what | events | traceana | ns per event | peer | ns per event | times faster |")
-    print("|---|--:|--:|--:|---|--:|--:|")
+    lines = [
+        f"{machine()}; median of {args.runs} runs, CPU time of whole processes.",
+        "",
+        "| what | events | traceana | ns per event | peer | ns per event | times faster |",
+        "|---|--:|--:|--:|---|--:|--:|",
+    ]
     for what, events, ours, peer, theirs in rows:
         per = f"{theirs / events * 1e9:.0f}" if theirs else "not installed"
         ratio = f"{theirs / ours:.1f}" if theirs else "-"
-        print(
+        lines.append(
             f"| {what} | {events:,} | {ours:.2f} s | {ours / events * 1e9:.0f} "
             f"| {peer} | {per} | {ratio} |"
         )
     path = DATA / "pp6-v6.dat"
-    print(
-        f"| timeline, all tables (decoding not counted) | {made[path.name]['events']:,} | | "
+    lines.append(
+        f"| timeline, all its tables (decoding not counted) | {made[path.name]['events']:,} | | "
         f"{timeline_ns(path, args.runs):.0f} | | | |"
     )
+    print("\n".join(lines))
+    if args.readme:
+        page = ROOT / "README.md"
+        marked = re.compile(r"(<!-- bench:[^\n]*-->\n).*?(<!-- /bench -->)", re.DOTALL)
+        table = "\n".join(lines)
+        page.write_text(marked.sub(lambda m: f"{m[1]}{table}\n{m[2]}", page.read_text()))
 
 
 if __name__ == "__main__":

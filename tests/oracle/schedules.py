@@ -27,13 +27,14 @@ IRQ = (int(Ctx.HARDIRQ), int(Ctx.SOFTIRQ))
 
 @dataclass
 class Schedule:
-    """Events and what the timeline is told beside them."""
+    """Events and what the timeline is told beside them; ``origin`` says how to make it again."""
 
-    columns: EventColumns
+    columns: EventColumns = field(repr=False)
     llc: np.ndarray
     kernel: int
     hz: int
-    start: StartState | None = None
+    start: StartState | None = field(default=None, repr=False)
+    origin: str = ""
 
 
 @dataclass
@@ -368,7 +369,10 @@ def schedule(
     for i, row in enumerate(machine.rows):
         for name, value in row.items():
             getattr(columns, name)[i] = value
-    return Schedule(columns, np.array(llc, np.int32), kernel, hz, start)
+    told = {"cpus": cpus, "kernel": kernel, "events": events, "llcs": llcs, "pace": pace}
+    told |= {"seeded": seeded, "reread": reread}
+    origin = f"schedule({seed}, **{told})"
+    return Schedule(columns, np.array(llc, np.int32), kernel, hz, start, origin)
 
 
 def _seeds(machine: _Machine, hz: int) -> StartState:
@@ -394,7 +398,7 @@ def drop(s: Schedule, *kinds: EventKind, first: int = 0) -> Schedule:
     """As if kinds of events had not been recorded, or the recording had begun later."""
     keep = ~np.isin(s.columns.kind, [int(k) for k in kinds])
     keep[:first] = False
-    return Schedule(s.columns.take(keep), s.llc, s.kernel, s.hz, s.start)
+    return Schedule(s.columns.take(keep), s.llc, s.kernel, s.hz, s.start, s.origin)
 
 
 def shift(s: Schedule, by: int) -> Schedule:
@@ -404,7 +408,7 @@ def shift(s: Schedule, by: int) -> Schedule:
     start = s.start
     if start is not None and start.at_ts is not None:
         start = StartState(start.tasks, start.jiffies_now, start.hz, start.at_ts + by)
-    return Schedule(columns, s.llc, s.kernel, s.hz, start)
+    return Schedule(columns, s.llc, s.kernel, s.hz, start, s.origin)
 
 
 def relabel(s: Schedule, pid_of: dict[int, int], cpu_of: list[int]) -> Schedule:
@@ -437,4 +441,4 @@ def relabel(s: Schedule, pid_of: dict[int, int], cpu_of: list[int]) -> Schedule:
             for t in start.tasks
         )
         start = StartState(tasks, start.jiffies_now, start.hz, start.at_ts)
-    return Schedule(columns, llc, s.kernel, s.hz, start)
+    return Schedule(columns, llc, s.kernel, s.hz, start, s.origin)

@@ -363,6 +363,8 @@ class _Oracle:
         else:
             task.where = "queued"
             task.preempted += 1
+            # It goes on: whatever was reported belongs to the sample that is to come.
+            task.stats = [(ts, value, "own") for ts, value, _ in task.stats]
             if task.wake is not None and task.wake.get("due"):
                 self.wakee_side(task.wake, task)
         # perf: a new atom; from R it waits at once.
@@ -888,7 +890,8 @@ class _Oracle:
             "died": t.died,
             "class": cls,
             "prio": t.prio,
-            "runtime_ns": t.stat_sum if stat and cls != TaskClass.RT else t.slice_sum,
+            "runtime_ns": t.stat_sum if stat else t.slice_sum,
+            "on_cpu_ns": t.slice_sum,
             "switches": t.switches,
             "voluntary": t.voluntary,
             "preempted": t.preempted,

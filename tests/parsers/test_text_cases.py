@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (lines of traces stand as they are printed)
 """Small texts, the rows they must give. C.. is the number of a case in the captures' CASES.md."""
 
 from __future__ import annotations
@@ -163,7 +164,9 @@ class TestDresses:
         assert r.rows[0]["ctx"] == 0  # migrate-disable is no preempt count
 
     def test_c13_letter_i(self) -> None:
-        r = read(f"   kworker/0:1-5   [000] d..2 1.000001: {switch('kworker/0:1', 5, 'a', 1, 'I')}\n")
+        r = read(
+            f"   kworker/0:1-5   [000] d..2 1.000001: {switch('kworker/0:1', 5, 'a', 1, 'I')}\n"
+        )
         assert r.rows[0]["state"] == State.IDLE
 
     def test_crlf_bom_nul_tabs(self) -> None:
@@ -530,7 +533,9 @@ class TestDamage:
         assert r.reader.issues.counts() == {"line_not_understood": 1}
 
     def test_grep_prefix(self) -> None:
-        r = read("f.txt:7:               a-1     [000] d..2   1.000001: cpu_idle: state=1 cpu_id=0\n")
+        r = read(
+            "f.txt:7:               a-1     [000] d..2   1.000001: cpu_idle: state=1 cpu_id=0\n"
+        )
         assert seen(r, "pid", "cpu", "ts") == [(1, 0, 1000001000)]
         assert r.comms() == {1: b"a"}
 
@@ -540,9 +545,11 @@ class TestDamage:
         assert r.reader.counts == {}
 
     def test_reading_twice_gives_the_same(self) -> None:
-        r = read("CPU:0 [LOST 3 EVENTS]\n             a-1 [000] 1.000001: cpu_idle: state=1 cpu_id=0\nx\n")
+        r = read(
+            "CPU:0 [LOST 3 EVENTS]\n             a-1 [000] 1.000001: cpu_idle: state=1 cpu_id=0\nx\n"
+        )
         first = (dict(r.reader.counts), r.reader.issues.counts(), r.reader.lost.marks)
-        again = [c for c in r.reader.chunks()]
+        again = list(r.reader.chunks())
         assert len(again[0].events) == 2
         assert again[0].events.value[0] == 3 != NULL_I64
         assert (dict(r.reader.counts), r.reader.issues.counts(), r.reader.lost.marks) == first

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (lines of traces stand as they are printed)
 """Bodies of events, read by themselves."""
 
 from __future__ import annotations

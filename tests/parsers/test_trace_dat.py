@@ -23,6 +23,7 @@ from traceana.errors import (
     UnsupportedError,
     UsageError,
 )
+from traceana.parsers import trace_dat_data
 from traceana.parsers.trace_dat import TraceDatReader, open_trace_dat
 from traceana.schema import EventKind, Evidence, State
 
@@ -260,6 +261,54 @@ def test_cpus_without_data_and_with_gaps() -> None:
         assert sorted(set(events.cpu.tolist())) == [3, 9]
         assert reader.meta.cpus_present == 12
         assert not reader.damaged
+
+
+@pytest.mark.parametrize("tick", [1, 4_000_000])
+@pytest.mark.parametrize("compression", ["zlib", "zstd"])
+def test_unpacking_in_little_room_changes_nothing(
+    compression: str, tick: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks come and go while the walk goes on; with a clock of jiffies many times are equal."""
+    monkeypatch.setattr(trace_dat_data, "ARENA", 1)
+    kernel = w.Kernel()
+    rng = np.random.default_rng(tick)
+    cpus = {}
+    for cpu in range(5):
+        data, now = b"", int(rng.integers(0, 50))
+        for _ in range(int(rng.integers(1, 90))):
+            page = w.Page(kernel, now // 100 * tick, 256)
+            while page.room >= 60:
+                step = int(rng.integers(0, 40))
+                delta = ((now + step) // 100 - now // 100) * tick
+                now += step
+                page.event(waking(kernel, 1, int(rng.integers(1, 9)), cpu), delta)
+            data += page.bytes()
+            now += int(rng.integers(0, 900)) * int(rng.integers(0, 2))
+        cpus[cpu] = data
+    cap = w.Capture(kernel, cpus, page_size=256)
+    _, plain, _ = read(w.v7(cap))
+    for chunk_pages in (1, 3, 50):
+        reader, packed, _ = read(w.v7(cap, compression=compression, chunk_pages=chunk_pages))
+        assert not reader.damaged
+        assert packed.ts.tolist() == plain.ts.tolist()
+        for cpu in cpus:
+            one = [rows(e.take(e.cpu == cpu), "ts", "subject") for e in (plain, packed)]
+            assert one[0] == one[1]
+    if tick == 1:
+        assert len(plain) > 500
+
+
+def test_the_text_of_a_latency_tracer(tmp_path: Path) -> None:
+    kernel = w.Kernel()
+    text = (
+        b"# tracer: wakeup\n#\n"
+        b"  <idle>-0     [001] d..2.   100.000010: sched_waking: comm=w pid=30 prio=120 "
+        b"target_cpu=000\n"
+    )
+    data = w.v6(w.Capture(kernel, {}), tag=b"latency  \0") + text
+    reader = open_trace_dat(PATH, data)
+    assert sum(len(c.events) for c in reader.chunks()) == 1
+    assert reader.meta.form == "trace.dat v6, text of a latency tracer"
 
 
 # C01, C02: options

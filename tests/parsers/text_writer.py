@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (lines of traces stand as they are printed)
 """Writes events as the kernel's printk formats, trace-cmd report and perf script show them.
 
 The formats are those of kernel/trace/trace_output.c, include/trace/events/sched.h,
@@ -19,7 +20,18 @@ from traceana.parsers.perf_script import open_perf_script
 from traceana.parsers.text_reader import TextReader
 from traceana.parsers.trace_cmd_text import open_trace_cmd_text
 
-NEW_STATES = {"R": 0, "S": 1, "D": 2, "T": 4, "t": 8, "X": 16, "Z": 32, "P": 64, "I": 128, "R+": 256}
+NEW_STATES = {
+    "R": 0,
+    "S": 1,
+    "D": 2,
+    "T": 4,
+    "t": 8,
+    "X": 16,
+    "Z": 32,
+    "P": 64,
+    "I": 128,
+    "R+": 256,
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,11 @@ def kernel_body(e: Event) -> bytes:
     if e.name == "sched_process_exit":
         return b"comm=%s pid=%s prio=%s" % (f["comm"], f["pid"], f["prio"])
     if e.name == "sched_stat_runtime":
-        return b"comm=%s pid=%s runtime=%s [ns] vruntime=1 [ns]" % (f["comm"], f["pid"], f["runtime"])
+        return b"comm=%s pid=%s runtime=%s [ns] vruntime=1 [ns]" % (
+            f["comm"],
+            f["pid"],
+            f["runtime"],
+        )
     if e.name == "cpu_idle":
         return b"state=%s cpu_id=%s" % (f["state"], f["cpu_id"])
     raise KeyError(e.name)

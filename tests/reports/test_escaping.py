@@ -65,6 +65,10 @@ def test_ids_are_unique(page: str) -> None:
         assert target in ids
     for target in re.findall(r'href="#([^"]+)"', page):
         assert target in ids
+    labels = re.findall(r'aria-labelledby="([^"]+)"', page)
+    assert len(labels) == page.count("<figure") + page.count("<table")
+    for target in " ".join(labels).split():
+        assert target in ids
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -15,17 +15,25 @@ from traceana.output import Field, Sheet
 __all__ = ["register"]
 
 FIELDS = (
-    Field("rule", "text"),
-    Field("decisions", "int"),
+    Field("rule", "text", width=20),
+    Field("decisions", "int", "decided"),
     Field("moved", "int"),
     Field("moved_share", "share", "moved"),
-    Field("idle_delta_ns", "ns", "idle change"),
-    Field("queue_delay_p50_recorded_ns", "ns", "delay p50"),
-    Field("queue_delay_p50_estimated_ns", "ns", "would be"),
+    Field("idle_delta_ns", "ns", shown=False),
+    Field("queue_delay_p50_recorded_ns", "ns", "p50"),
+    Field("queue_delay_p50_estimated_ns", "ns", "est"),
     Field("queue_delay_p99_recorded_ns", "ns", "p99"),
-    Field("queue_delay_p99_estimated_ns", "ns", "would be"),
+    Field("queue_delay_p99_estimated_ns", "ns", "est"),
+    Field("on_waker_cpu_share_recorded", "share", "waker"),
+    Field("on_waker_cpu_share_estimated", "share", "est"),
     Field("victims_relieved", "int", "relieved"),
-    Field("victims_created", "int", "new victims"),
+    Field("victims_created", "int", "new"),
+)
+
+NOTE = (
+    "estimated, open loop: p50 and p99 of the queue delay, and the share of wakees placed on the "
+    "waker's CPU,\nas recorded and as the rule would have had them; tasks relieved of, and newly "
+    "put into, a queue behind\na candidate double booking; intervals: --format json"
 )
 
 
@@ -101,7 +109,7 @@ def _params(given: list[str]) -> dict[str, int]:
 def _sheet(document: dict[str, Any]) -> Sheet:
     rows = []
     for r in document["rules"]:
-        delay = r["queue_delay_ns"]
+        delay, waker = r["queue_delay_ns"], r["on_waker_cpu_share"]
         rows.append(
             [
                 r["rule"],
@@ -110,8 +118,10 @@ def _sheet(document: dict[str, Any]) -> Sheet:
                 r["moved"] / r["decisions"] if r["decisions"] else None,
                 r["idle_delta_ns"]["total"]["delta"],
                 *(delay[q][side] for q in ("p50", "p99") for side in ("recorded", "estimated")),
+                waker["recorded"],
+                waker["estimated"],
                 r["victims_relieved"],
                 r["victims_created"],
             ]
         )
-    return Sheet("rules", FIELDS, rows, notes=["estimated, open loop; intervals: --format json"])
+    return Sheet("rules", FIELDS, rows, notes=NOTE.splitlines())
