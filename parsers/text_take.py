@@ -206,7 +206,7 @@ class Lines:
         if found.what == "overrun":
             self.issues.add(
                 "parse",
-                "ring_overwritten",
+                "ring_wrapped",
                 f"cpu {found.cpu}: {found.events} events before its first were overwritten",
                 cpu=found.cpu,
                 count=found.events,

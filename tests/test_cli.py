@@ -79,6 +79,19 @@ class TestHelp:
         heavy = {"numba", "pyarrow", "pandas", "polars", "numpy", "matplotlib", "scipy", "jinja2"}
         assert not loaded & heavy
 
+    @pytest.mark.parametrize("verb", ["info", "tasks", "whatif", "report"])
+    def test_no_verb_needs_a_dataframe_library(self, verb: str, tmp_path: Path) -> None:
+        args = [verb, str(PP3), "-o", str(tmp_path / "out")]
+        code = (
+            "import sys; from traceana.cli import main; status = main(sys.argv[1:]);"
+            "print('LOADED', *sys.modules); sys.exit(status)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True
+        )
+        loaded = {m.split(".")[0] for m in done.stdout.partition("LOADED")[2].split()}
+        assert not loaded & {"pandas", "polars"}
+
     def test_answers_at_once(self) -> None:
         """As a ratio against the interpreter with typer alone, so that a slow machine passes."""
 

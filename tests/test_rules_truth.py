@@ -1,6 +1,6 @@
 """Rules asked about captures recorded under them: do they fire where the kernel's did?
 
-The A/B captures ``short-truth`` and ``abel-truth`` ran with SIS_SHORT v5 and with Abel's rule in the
+The captures ``short-truth`` and ``abel-truth`` ran with SIS_SHORT v5 and with Abel's rule in the
 kernel, and say for each wakeup which step decided. The rebuilt state must make the rule fire at
 nearly the same wakeups.
 """

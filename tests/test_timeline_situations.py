@@ -493,7 +493,8 @@ def test_newidle_pull_splits_stat_runtime() -> None:
 def test_burst_reported_by_another_cpu_only_is_a_sample() -> None:
     # Seen in a perf.data: the only report of a burst comes from a CPU that looked at this queue.
     # 1600 / 8 = 200, then the burst at 30: 200 + (2400 - 200) / 8 = 475.
-    got = run(born("""
+    got = run(
+        born("""
         3     0  10  .  stat 10 1600
         4     0  10  .  switch S 0
         10    1  20  .  waking 10 0
@@ -501,7 +502,8 @@ def test_burst_reported_by_another_cpu_only_is_a_sample() -> None:
         12    0   0  .  switch R 10
         14    1  20  .  stat 10 2400
         15    0  10  .  switch S 0
-    """))
+    """)
+    )
     assert got.task(10)["dur_avg_ns"] == 475
 
 

@@ -33,7 +33,10 @@ def __getattr__(name: str) -> Any:
         module, attribute = _LAZY[name]
     except KeyError:
         raise AttributeError(f"module 'traceana' has no attribute {name!r}") from None
-    return getattr(importlib.import_module(module), attribute)
+    value = getattr(importlib.import_module(module), attribute)
+    # The import has just bound the module's own name here, which may be that of a function.
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

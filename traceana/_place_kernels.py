@@ -64,6 +64,7 @@ def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: A
     t["wk"] = -1
     t["acc"] = 0
     t["post"] = 0
+    t["firm"] = 0
     t["stat_ts"] = NULL
     t["acc_sw"] = 0
     t["acc_ok"] = 0
@@ -88,6 +89,10 @@ def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: A
     t["preempted"] = 0
     t["wakeups"] = 0
     t["orphan"] = 0
+    t["called_off"] = 0
+    t["last_state"] = -1
+    t["redo_dur"] = 0
+    t["redo_need"] = 0
     t["late"] = -1
     t["held_first"] = -1
     t["held_last"] = -1
@@ -247,7 +252,7 @@ def close_gap(C: Any, Q: Any, P: Any, c: int, end: int, ts: int, by: int) -> Non
     integrate(Q, C, k["llc"], ts, True)
     integrate(Q, C, Q.shape[0] - 1, ts, False)
     p = P[i]
-    p["end"] = end
+    p["end"] = end if end == NULL or p["start"] == NULL else max(end, p["start"])
     p["by"] = by
     p["llc"] = Q[k["llc"]]["waited"] - k["own_llc"] - k["gap_llc"]
     p["any"] = Q[Q.shape[0] - 1]["waited"] - k["own_any"] - k["gap_any"]

@@ -45,13 +45,13 @@ from traceana._timeline_state import (
     K_UNKNOWN,
     LEAVING_MAX,
     LOST,
+    MAYBE_BLOCKED,
     MIGRATE,
     NULL,
     PID_LIMIT,
     Q_LOSS,
     QUEUED,
     R_FALSE_BLOCK,
-    R_FALSE_RUN,
     R_LOST_WAKEUP,
     S_DEAD,
     S_PREEMPTED,
@@ -86,6 +86,7 @@ def switch_out(
     t = T[i]
     t["switches"] += 1
     t["out_ts"] = ts
+    t["last_state"] = state
     s = t["slice"]
     reason = E_YIELD
     if state & S_PREEMPTED:
@@ -97,7 +98,8 @@ def switch_out(
     elif state != 0:
         reason = E_SLEEP
     if s >= 0:
-        L[s]["end"] = ts
+        # A clock that stepped back makes a slice of no length, not of a negative one.
+        L[s]["end"] = ts if L[s]["start"] == NULL else max(ts, L[s]["start"])
         L[s]["reason"] = reason
         L[s]["state"] = state
         if t["in_ts"] != NULL:
@@ -110,17 +112,6 @@ def switch_out(
     blocking = reason == E_SLEEP or reason == E_BLOCK or reason == E_DEAD
     r = t["wk"]
     kver = G[0]["kver"]
-    if (
-        not blocking
-        and state == 0
-        and 5008 <= kver < 5018
-        and r >= 0
-        and W[r]["waits"] == WAS_RUNNING
-    ):
-        if ts - W[r]["waking"] <= 2000:
-            # The state was read again at the tracepoint, after a remote waker had set WAKING (R6).
-            blocking = True
-            G[0]["repairs"][R_FALSE_RUN] += 1
     if blocking:
         t["voluntary"] += 1
         t["blk_ts"] = ts
@@ -137,8 +128,13 @@ def switch_out(
         t["st"] = QUEUED
         C[c]["nwait"] += 1
         if r >= 0 and W[r]["waits"] == WAS_RUNNING:
-            decide_kind(T, G, W, r, K_ON_RQ)
-            close_wake(T, W, r)
+            # It had not left the queue; the sched_wakeup may follow only now.
+            if state == 0 and 5008 <= kver < 5018 and ts - W[r]["waking"] <= 2000:
+                # Perhaps not: see false_running().
+                W[r]["waits"] = MAYBE_BLOCKED
+            else:
+                W[r]["counts"] = 0
+                decide_kind(T, G, W, r, K_ON_RQ)
     # The delay as perf sched latency counts it.
     t["p_st"] = 2 if state == 0 else 1
     t["p_out"] = ts
@@ -152,15 +148,21 @@ def switch_in(
     """The task ``i`` starts on CPU ``c``; returns the wakeup that brought it there, or -1."""
     t = T[i]
     r = t["wk"]
+    if r >= 0 and W[r]["counts"] == 0:
+        # A wakeup that found it on its queue is not what brings it here.
+        r = -1
     came = -1
     asleep = t["st"] == ASLEEP or t["st"] == UNKNOWN
     recorded = G[0]["have_waking"] == 1 or G[0]["have_wakeup"] == 1
+    t["called_off"] = 0
     if t["st"] == ASLEEP and r < 0 and t["blk_ts"] != NULL and recorded:
-        if 5018 <= G[0]["kver"] < 6016:
+        if 5018 <= G[0]["kver"] < 6016 and t["blk_ts"] >= G[0]["whole_from"]:
             # A pending signal called the sleep off after its state had been sampled (R4).
             G[0]["repairs"][R_FALSE_BLOCK] += 1
             undo_sample(T, i)
             t["voluntary"] -= 1
+            t["preempted"] += 1
+            t["called_off"] = 1
         else:
             G[0]["repairs"][R_LOST_WAKEUP] += 1
     leave_place(T, C, Q, P, G, i, c, ts)
@@ -201,9 +203,12 @@ def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> 
     drop_current(T, C, Q, P, c, ts)
     for i in range(G[0]["n_task"]):
         t = T[i]
-        if t["cpu"] != c or t["pid"] == 0:
-            continue
         r = t["wk"]
+        if r >= 0 and W[r]["placed"] == c and W[r]["wakeup"] == NULL and t["cpu"] != c:
+            # Booked here, and the record of its arrival is lost.
+            W[r]["quality"] |= Q_LOSS
+        if t["cpu"] != c or t["pid"] == 0 or t["st"] == GONE:
+            continue
         if t["st"] == QUEUED:
             dequeue(T, C, Q, i, ts)
         if r >= 0:
@@ -260,12 +265,13 @@ def advance(
     ev_ts: Any, ev_cpu: Any, ev_kind: Any, ev_pid: Any, ev_ctx: Any, ev_subject: Any, ev_prio: Any,
     ev_state: Any, ev_other: Any, ev_oprio: Any, ev_to: Any, ev_from: Any, ev_value: Any,
     T: Any, C: Any, Q: Any, G: Any, L: Any, W: Any, P: Any, M: Any,
-    pid_map: Any, seeds: Any, seed_of: Any, pin_pid: Any,
+    pid_map: Any, seeds: Any, seed_of: Any, pin_from: Any, pin_to: Any,
 ) -> int:  # fmt: skip
     """Feed events from index ``start``; returns the index reached (less than n: make room).
 
     Events are the arrays of EventColumns; state and outputs the structured arrays of this module.
-    ``pin_pid`` (uint8 by pid) marks per-CPU kernel threads by name.
+    ``pin_from`` and ``pin_to`` (int64 by pid; 0 = never) say from when to when a pid had the name
+    of a per-CPU kernel thread.
     """
     n = ev_ts.shape[0]
     g = G[0]
@@ -284,11 +290,12 @@ def advance(
         pid = ev_pid[e]
         if c >= 0:
             k = C[c]
-            if kind == LOST:
-                on_loss(T, C, Q, P, W, G, c, ts)
-                continue
-            if kind == BEGIN:
-                k["begin"] = ts
+            if kind == LOST or kind == BEGIN:
+                g["whole_from"] = ts
+                if kind == BEGIN:
+                    k["begin"] = ts
+                else:
+                    on_loss(T, C, Q, P, W, G, c, ts)
                 continue
             k["events"] += 1
             k["last_ts"] = ts
@@ -345,10 +352,12 @@ def advance(
                 if c >= 0 and C[c]["curr"] == p and C[c]["pulled"] == 0:
                     t["acc"] += t["post"] + v
                     t["post"] = 0
+                    t["firm"] = 1
                     t["stat_ts"] = ts
                 elif t["stat_ts"] == NULL or ts - t["stat_ts"] > LEAVING_MAX:
                     t["acc"] += t["post"] + v
                     t["post"] = 0
+                    t["firm"] = 1
                 else:
                     # Reported by another CPU that took a task off this queue, or after a pull:
                     # if the task has blocked by now, it belongs to its next sample (7.8-4).
@@ -363,8 +372,7 @@ def advance(
             if p >= 0:
                 if ev_prio[e] != -32768:
                     T[p]["prio"] = ev_prio[e]
-                if pin_pid[subject] == 1:
-                    T[p]["pinned"] = 1
+                T[p]["pinned"] = pinned_at(pin_from, pin_to, subject, ts)
                 g["have_waking"] = 1
                 on_waking(T, C, Q, W, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
         elif kind == WAKEUP:
@@ -372,8 +380,7 @@ def advance(
             if p >= 0:
                 if ev_prio[e] != -32768:
                     T[p]["prio"] = ev_prio[e]
-                if pin_pid[subject] == 1:
-                    T[p]["pinned"] = 1
+                T[p]["pinned"] = pinned_at(pin_from, pin_to, subject, ts)
                 g["have_wakeup"] = 1
                 on_wakeup(T, C, Q, W, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
         elif kind == WAKEUP_NEW:
@@ -416,7 +423,8 @@ def advance(
                 if (
                     r >= 0
                     and W[r]["wakeup"] == NULL
-                    and W[r]["this_cpu"] == c
+                    and c >= 0
+                    and C[c]["vis"] == r
                     and t["st"] != QUEUED
                 ):
                     W[r]["mig"] = ts
@@ -467,6 +475,13 @@ def advance(
                 if ev_value[e] > P[C[d]["gap"]]["idle_state"] and ev_value[e] < 1000:
                     P[C[d]["gap"]]["idle_state"] = ev_value[e]
     return n
+
+
+@step
+def pinned_at(pin_from: Any, pin_to: Any, pid: int, ts: int) -> int:
+    """Whether the pid had the name of a per-CPU kernel thread at that time."""
+    begin, end = pin_from[pid], pin_to[pid]
+    return 1 if begin != 0 and ts >= begin and (end == 0 or ts < end) else 0
 
 
 @step

@@ -40,7 +40,7 @@ UNKNOWN, RUNNING, QUEUED, ASLEEP, GONE = range(5)
 ) = range(10)
 
 # What a wakeup still waits for before its kind is known
-SURE, WAS_RUNNING, JUST_BLOCKED, MAYBE_DELAYED = range(4)
+SURE, WAS_RUNNING, JUST_BLOCKED, MAYBE_DELAYED, MAYBE_BLOCKED = range(5)
 
 # schema.Quality
 Q_CENSORED_START, Q_CENSORED_END, Q_LOSS, Q_STATE, Q_SKEW, Q_REPEATED = 1, 2, 4, 8, 16, 32
@@ -85,14 +85,16 @@ TASK = np.dtype(
         ("blk_ts", "i8"), ("deq_ts", "i8"), ("wk", "i8"),
         # run time since the last sample of dur_avg: by stat_runtime, of it maybe after the
         # dequeue, and by switches
-        ("acc", "i8"), ("post", "i8"), ("stat_ts", "i8"), ("acc_sw", "i8"), ("acc_ok", "i4"),
+        ("acc", "i8"), ("post", "i8"), ("firm", "i4"), ("stat_ts", "i8"), ("acc_sw", "i8"),
+        ("acc_ok", "i4"),
         ("need", "i4"), ("dur", "i8"), ("samples", "i8"),
         ("undo_dur", "i8"), ("undo_acc", "i8"), ("undo_sw", "i8"), ("undo_ok", "i4"),
         ("undo_need", "i4"),
         ("flips", "i8"), ("flip_ts", "i8"), ("last_pid", "i4"), ("last_gen", "i4"),
         ("flip_need", "i4"), ("flips_seen", "i8"),
         ("rt", "i8"), ("rt_sw", "i8"), ("switches", "i8"), ("voluntary", "i8"), ("preempted", "i8"),
-        ("wakeups", "i8"), ("orphan", "i4"), ("late", "i8"),
+        ("wakeups", "i8"), ("orphan", "i4"), ("called_off", "i4"), ("last_state", "i4"),
+        ("redo_dur", "i8"), ("redo_need", "i4"), ("late", "i8"),
         ("held_first", "i8"), ("held_last", "i8"),
         # the run-queue delay as perf sched latency counts it
         ("p_st", "i4"), ("p_out", "i8"), ("p_wake", "i8"),
@@ -126,6 +128,8 @@ GLOBAL = np.dtype(
         ("stat", "i4"), ("flush", "i8", (2,)), ("flushes", "i8", (2,)),
         ("have_waking", "i4"), ("have_wakeup", "i4"),
         ("leave", "i8"), ("eps", "i8"), ("eps_lo", "i8"),
+        # since when no CPU has lost events or not yet begun
+        ("whole_from", "i8"),
         ("repairs", "i8", (16,)),
     ]
 )  # fmt: skip

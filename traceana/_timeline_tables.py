@@ -141,7 +141,7 @@ def _tasks(
             "switches": _col(t["switches"], pa.int64()),
             "voluntary": _col(t["voluntary"], pa.int64()),
             "preempted": _col(t["preempted"], pa.int64()),
-            "wakeups": _col(t["wakeups"], pa.int64()),
+            "wakeups": _col(t["wakeups"] + _only_waking(builder, n), pa.int64()),
             "delays": _col(t["delays"], pa.int64()),
             "delay_sum_ns": _col(t["delay_sum"], pa.int64()),
             "delay_max_ns": _col(t["delay_max"], pa.int64(), -1),
@@ -155,6 +155,14 @@ def _tasks(
             "flips_seen": _col(t["flips_seen"], pa.int64()),
         },
     )
+
+
+def _only_waking(builder: TimelineBuilder, n: int) -> Array:
+    """Wakings per task, where no sched_wakeup was recorded at all; else 0."""
+    if int(schema.EventKind.WAKEUP) in builder._have:
+        return np.zeros(n, np.int64)
+    w = builder._used()["wakeups"]
+    return np.bincount(w["wakee"][w["waking"] != NULL], minlength=n)
 
 
 def _comm_of(builder: TimelineBuilder, pid: int, cpu: int, until: int) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from traceana._jit import njit, step
 from traceana._place_kernels import (
+    dequeue,
     enqueue,
     idle_now,
 )
@@ -26,6 +27,7 @@ from traceana._timeline_state import (
     K_SELF,
     K_UNKNOWN,
     LEARN,
+    MAYBE_BLOCKED,
     MAYBE_DELAYED,
     NULL,
     Q_DUR,
@@ -36,6 +38,8 @@ from traceana._timeline_state import (
     Q_SKEW,
     Q_STATE,
     QUEUED,
+    R_FALSE_BLOCK,
+    R_FALSE_RUN,
     R_REDUNDANT,
     R_REPEATED,
     R_SKEW,
@@ -135,9 +139,11 @@ def append_held(T: Any, W: Any, cur: int, r: int) -> None:
 def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
     """The kind of wakeup ``r`` is now known; flips change in the order of the waker's wakings."""
     w = W[r]
+    cur, p = w["current"], w["wakee"]
+    if kind == K_DECIDED and p >= 0 and T[p]["pinned"] == 1:
+        kind = K_PINNED
     w["kind"] = kind
     w["waits"] = SURE
-    cur, p = w["current"], w["wakee"]
     if p >= 0:
         if T[p]["need"] == 0:
             w["wakee_dur"] = T[p]["dur"]
@@ -188,7 +194,9 @@ def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
     t = T[w["wakee"]]
     if t["blk_ts"] == NULL or w["waking"] - t["blk_ts"] > G[0]["eps"]:
         return False
-    if t["deq_ts"] != NULL and w["waking"] - t["deq_ts"] < G[0]["eps_lo"]:
+    # Without sched_stat_runtime: the dequeue is up to 0.9 us before the switch record (7.8-2).
+    dequeued = t["deq_ts"] if t["deq_ts"] != NULL else t["blk_ts"] - 900
+    if w["waking"] - dequeued < G[0]["eps_lo"]:
         return False
     d = ts - t["blk_ts"]
     least = G[0]["flush"]
@@ -260,6 +268,10 @@ def sample(T: Any, G: Any, i: int) -> None:
     t["undo_sw"] = t["acc_sw"]
     t["undo_ok"] = t["acc_ok"]
     t["undo_need"] = t["need"]
+    if t["firm"] == 0:
+        # Not one report of this burst is certainly from before the dequeue: they all are taken.
+        t["acc"] += t["post"]
+        t["post"] = 0
     if t["acc_ok"] == 1 and t["prio"] >= 100:
         s = t["acc"] if G[0]["stat"] == 1 else t["acc_sw"]
         d = s - t["dur"]
@@ -269,6 +281,7 @@ def sample(T: Any, G: Any, i: int) -> None:
             t["need"] -= 1
     t["acc"] = t["post"]
     t["post"] = 0
+    t["firm"] = 0
     t["acc_sw"] = 0
     t["acc_ok"] = 1
 
@@ -277,13 +290,54 @@ def sample(T: Any, G: Any, i: int) -> None:
 def undo_sample(T: Any, i: int) -> None:
     """The block was none (R4): take the sample back."""
     t = T[i]
+    t["redo_dur"] = t["dur"]
+    t["redo_need"] = t["need"]
     if t["undo_ok"] == 1 and t["prio"] >= 100:
         t["samples"] -= 1
+    t["firm"] = 1
     t["acc"] += t["undo_acc"]
     t["acc_sw"] += t["undo_sw"]
     t["dur"] = t["undo_dur"]
     t["acc_ok"] = t["undo_ok"]
     t["need"] = t["undo_need"]
+
+
+@step
+def false_running(T: Any, C: Any, Q: Any, W: Any, G: Any, i: int, r: int, c: int) -> bool:
+    """R6 (5.8 to 5.17): the state was read again at the switch's tracepoint, after a remote waker
+    had set WAKING, so that a block looks like R. The remote form of the wakeup tells; what was
+    booked as a preemption at the switch-out becomes a block.
+    """
+    t = T[i]
+    near = t["st"] == QUEUED and t["out_ts"] != NULL and abs(t["out_ts"] - W[r]["waking"]) <= 2000
+    if not near or c == W[r]["this_cpu"] or G[0]["kver"] < 5008 or G[0]["kver"] >= 5018:
+        return False
+    G[0]["repairs"][R_FALSE_RUN] += 1
+    dequeue(T, C, Q, i, t["out_ts"])
+    t["st"] = ASLEEP
+    t["blk_ts"] = t["out_ts"]
+    t["deq_ts"] = t["stat_ts"]
+    t["preempted"] -= 1
+    t["voluntary"] += 1
+    sample(T, G, i)
+    return True
+
+
+@step
+def redo_sample(T: Any, G: Any, i: int) -> None:
+    """The block was one after all: its waking came late."""
+    t = T[i]
+    if t["undo_ok"] == 1 and t["prio"] >= 100:
+        t["samples"] += 1
+    t["acc"] -= t["undo_acc"]
+    t["acc_sw"] -= t["undo_sw"]
+    t["dur"] = t["redo_dur"]
+    t["need"] = t["redo_need"]
+    t["acc_ok"] = 1
+    t["voluntary"] += 1
+    t["preempted"] -= 1
+    t["called_off"] = 0
+    G[0]["repairs"][R_FALSE_BLOCK] -= 1
 
 
 @step
@@ -340,7 +394,7 @@ def on_waking(
     if old >= 0:
         if W[old]["waits"] == WAS_RUNNING:
             decide_kind(T, G, W, old, K_ON_RQ)
-        else:
+        elif W[old]["counts"] == 1:
             repeated = Q_REPEATED
             G[0]["repairs"][R_REPEATED] += 1
             if W[old]["waits"] != SURE:
@@ -389,6 +443,8 @@ def on_waking(
     ):
         # Stamped after the switch-in that it caused (section 7 of the formats, rule 2).
         t["orphan"] = 0
+        if t["called_off"] == 1:
+            redo_sample(T, G, p)
         t["late"] = r
         w["quality"] |= Q_SKEW
         decide_kind(T, G, W, r, K_DECIDED)
@@ -405,10 +461,10 @@ def on_waking(
     elif t["st"] == QUEUED:
         w["counts"] = 0
         decide_kind(T, G, W, r, K_ON_RQ)
-    elif t["pinned"] == 1:
-        decide_kind(T, G, W, r, K_PINNED)
     elif t["st"] == RUNNING:
         hold(T, W, r, WAS_RUNNING)
+    elif t["pinned"] == 1:
+        decide_kind(T, G, W, r, K_PINNED)
     elif t["st"] == UNKNOWN or t["st"] == GONE:
         w["quality"] |= Q_STATE
         t["st"] = ASLEEP
@@ -419,8 +475,6 @@ def on_waking(
         t["acc_sw"] = 0
         t["acc_ok"] = 1
         decide_kind(T, G, W, r, K_DECIDED)
-    elif t["blk_ts"] != NULL and ts - t["blk_ts"] < G[0]["eps"]:
-        hold(T, W, r, JUST_BLOCKED)
     elif (
         G[0]["kver"] >= 6012
         and t["blk_ts"] != NULL
@@ -430,6 +484,8 @@ def on_waking(
         and C[prev]["idle_seen"] < t["blk_ts"]
     ):
         hold(T, W, r, MAYBE_DELAYED)
+    elif t["blk_ts"] != NULL and ts - t["blk_ts"] < G[0]["eps"]:
+        hold(T, W, r, JUST_BLOCKED)
     else:
         decide_kind(T, G, W, r, K_DECIDED)
 
@@ -506,7 +562,11 @@ def on_wakeup(
         if w["vis_hi"] == NULL or w["vis_hi"] > ts or w["queueing"] == 0:
             w["vis_hi"] = ts
         remote_home = w["queueing"] == 1 and target == w["prev_cpu"] and w["mig"] == NULL
-        if w["waits"] == WAS_RUNNING:
+        near = w["waits"] == MAYBE_BLOCKED or (w["kind"] == K_ON_RQ and w["mig"] == NULL)
+        if near and t["last_state"] == 0 and false_running(T, C, Q, W, G, p, r, c):
+            w["counts"] = 1
+            w["waits"] = WAS_RUNNING
+        if w["waits"] == WAS_RUNNING or w["waits"] == MAYBE_BLOCKED:
             if t["st"] == RUNNING or t["st"] == QUEUED:
                 w["counts"] = 0
                 decide_kind(T, G, W, r, K_ON_RQ)
@@ -518,11 +578,15 @@ def on_wakeup(
             decide_kind(T, G, W, r, K_ON_CPU if on_cpu else K_DECIDED)
         elif w["waits"] == MAYBE_DELAYED:
             home = w["queueing"] == 0 and target == w["prev_cpu"] and w["mig"] == NULL
-            decide_kind(T, G, W, r, K_DELAYED_MAYBE if home else K_DECIDED)
+            on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+            decide_kind(
+                T, G, W, r, K_DELAYED_MAYBE if home else (K_ON_CPU if on_cpu else K_DECIDED)
+            )
     if target >= 0 and target < C.shape[0]:
         w["placed_idle"] = idle_now(C, target)
         if C[target]["curr"] >= 0:
-            w["nr_placed"] = C[target]["nr"]
+            here = (t["st"] == RUNNING or t["st"] == QUEUED) and t["cpu"] == target
+            w["nr_placed"] = C[target]["nr"] - (1 if here else 0)
     if t["st"] == RUNNING or t["st"] == QUEUED:
         close_wake(T, W, r)
         return

@@ -93,23 +93,30 @@ def load(path: str | Path) -> StartState:
     )
 
 
-def _int(value: Any) -> int | None:
+def _int(value: Any, low: int = 0, high: int = 2**62) -> int | None:
     if value is None:
         return None
     number = int(value)
-    if not -(2**62) < number < 2**62:
+    if not low <= number <= high:
         raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _pid(value: Any) -> int:
+    number = _int(value, 0, 2**31 - 1)
+    if number is None:
+        raise ValueError("a pid is null")
     return number
 
 
 def _from_state(document: dict[str, Any]) -> StartState:
     tasks = tuple(
         TaskSeed(
-            pid=int(t["pid"]),
+            pid=_pid(t["pid"]),
             dur_avg_ns=_int(t.get("dur_avg_ns")),
             wakee_flips=_int(t.get("wakee_flips")),
             wakee_flip_decay_ts=_int(t.get("wakee_flip_decay_ts")),
-            last_wakee=_int(t.get("last_wakee")),
+            last_wakee=_int(t.get("last_wakee"), 0, 2**31 - 1),
             util_avg=_int(t.get("util_avg")),
             load_avg=_int(t.get("load_avg")),
         )
@@ -122,9 +129,9 @@ def _from_state(document: dict[str, Any]) -> StartState:
     return StartState(
         tasks=tasks,
         jiffies_now=_int(document.get("jiffies_now")),
-        hz=_int(document.get("hz")),
-        at_ts=_int(document.get("at_ts")),
-        running={int(c["cpu"]): int(c["pid"]) for c in document.get("cpus", ()) if "pid" in c},
+        hz=_int(document.get("hz"), 1, 100_000),
+        at_ts=_int(document.get("at_ts"), -(2**62)),
+        running={_pid(c["cpu"]): _pid(c["pid"]) for c in document.get("cpus", ()) if "pid" in c},
         llcs=llcs,
     )
 
@@ -134,11 +141,11 @@ def _from_run(document: dict[str, Any]) -> StartState:
     rows = begin["tasks"]
     tasks = tuple(
         TaskSeed(
-            pid=int(t["pid"]),
+            pid=_pid(t["pid"]),
             dur_avg_ns=_int(t.get("se.dur_avg")),
             wakee_flips=_int(t.get("wakee_flips")),
             wakee_flip_decay_ts=_int(t.get("wakee_flip_decay_ts")),
-            last_wakee=_int(t.get("last_wakee")),
+            last_wakee=_int(t.get("last_wakee"), 0, 2**31 - 1),
             util_avg=_int(t.get("se.avg.util_avg")),
         )
         for t in rows
@@ -150,5 +157,7 @@ def _from_run(document: dict[str, Any]) -> StartState:
         # The trace clock's offset against CLOCK_MONOTONIC, to the microsecond that it was read at.
         seconds, _, fraction = f"{pair['trace_s']:.9f}".partition(".")
         trace = int(seconds) * 1_000_000_000 + int(fraction)
-        at_ts = int(begin["mono_to_ns"]) - int(pair["mono_ns"]) + trace
-    return StartState(tasks=tasks, jiffies_now=jiffies, at_ts=at_ts, hz=_int(document.get("hz")))
+        at_ts = _int(int(begin["mono_to_ns"]) - int(pair["mono_ns"]) + trace, -(2**62))
+    return StartState(
+        tasks=tasks, jiffies_now=jiffies, at_ts=at_ts, hz=_int(document.get("hz"), 1, 100_000)
+    )

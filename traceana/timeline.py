@@ -182,6 +182,7 @@ class TimelineBuilder:
         self._G = np.zeros(1, k.GLOBAL)
         self._G["kver"] = kernel or 6001
         self._G["hz"] = self.hz
+        self._G["whole_from"] = NULL
         self._G["eps"] = on_cpu_eps_ns
         self._G["eps_lo"] = on_cpu_early_ns
         self._G["leave"] = leave_ns
@@ -192,7 +193,8 @@ class TimelineBuilder:
             self._G["flushes"] = [k.LEARN if ns else 0 for ns in traits.flush_ns]
         # Zero pages cost nothing until a pid touches them.
         self._pid_map = np.zeros(k.PID_LIMIT + 1, np.int32)
-        self._pin_pid = np.zeros(k.PID_LIMIT + 1, np.uint8)
+        self._pin_from = np.zeros(k.PID_LIMIT + 1, np.int64)
+        self._pin_to = np.zeros(k.PID_LIMIT + 1, np.int64)
         self._seed_of = np.zeros(k.PID_LIMIT + 1 if start else 0, np.int32)
         self._seeds = self._make_seeds()
         self._names: dict[int, list[tuple[int | None, bytes]]] = {}
@@ -246,10 +248,13 @@ class TimelineBuilder:
             g["phase"] = start.at_ts
         if start.jiffies_now is not None:
             g["jiffies"] = start.jiffies_now
+        known = [cpu for cpu in start.running if 0 <= cpu < CPU_LIMIT]
+        if known:
+            self._room_for_cpus(max(known))
         for cpu, pid in start.running.items():
             if not 0 <= cpu < CPU_LIMIT:
                 continue
-            self._room_for_cpus(cpu)
+            self._T = _grown(self._T, int(g["n_task"]), 1024)
             task = task_of(
                 self._T, self._C, self._G, pid, cpu, ts, self._pid_map, self._seeds, self._seed_of
             )
@@ -263,8 +268,8 @@ class TimelineBuilder:
             if change.comm is None:
                 continue
             self._names.setdefault(change.pid, []).append((change.ts, change.comm))
-            if 0 < change.pid <= k.PID_LIMIT and _PER_CPU_KTHREAD.match(change.comm):
-                self._pin_pid[change.pid] = 1
+            if 0 < change.pid <= k.PID_LIMIT:
+                self._pin(change.pid, change.ts, bool(_PER_CPU_KTHREAD.match(change.comm)))
         n = len(events)
         if not n:
             return
@@ -296,7 +301,7 @@ class TimelineBuilder:
             at = run(
                 at, *arrays,
                 self._T, self._C, self._Q, self._G, self._L, self._W, self._P, self._M,
-                self._pid_map, self._seeds, self._seed_of, self._pin_pid,
+                self._pid_map, self._seeds, self._seed_of, self._pin_from, self._pin_to,
             )  # fmt: skip
             if at >= n:
                 return
@@ -306,6 +311,14 @@ class TimelineBuilder:
             self._W = _grown(self._W, int(g["n_wake"]), 1024)
             self._P = _grown(self._P, int(g["n_gap"]), 1024)
             self._M = _grown(self._M, int(g["n_move"]), 1024)
+
+    def _pin(self, pid: int, ts: int | None, pinned: bool) -> None:
+        since = NULL if ts is None else ts
+        if pinned:
+            if self._pin_from[pid] == 0 or self._pin_to[pid] != 0:
+                self._pin_from[pid], self._pin_to[pid] = since or 1, 0
+        elif self._pin_from[pid] != 0 and self._pin_to[pid] == 0:
+            self._pin_to[pid] = since or 1
 
     def finish(self) -> Timeline:
         """Close what is open at the window's end and make the tables."""

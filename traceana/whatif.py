@@ -7,6 +7,8 @@ estimate and says so; intervals come from a block bootstrap over time.
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -477,3 +479,13 @@ def _overrides(params: Mapping[str, Any], rules: Sequence[str]) -> dict[str, dic
         except ValueError:
             raise UsageError(f"--param {key}={value}: a whole number is needed") from None
     return out
+
+
+class _CallableModule(types.ModuleType):
+    """``traceana.whatif`` is this module once it was imported, and has to be the function too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> WhatIf:
+        return whatif(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 __all__ = ["family", "group_names"]
 
-_TAIL = re.compile(r"([-_.:#/ ]?\d+)+$")
+_TAIL = re.compile(r"(?:[-_.:#/ ]?\d)+$")
 _KERNEL = re.compile(r"^(kworker|ksoftirqd|migration|cpuhp|rcu[a-z_]*|irq|napi|ktimers)/")
 
 

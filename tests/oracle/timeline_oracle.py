@@ -51,7 +51,7 @@ SKEW, LEAVING = SKEW_MAX, LEAVING_MAX
 UNKNOWN_DUR = 24  # whole samples after which an unknown start has decayed (3.5)
 UNKNOWN_FLIPS = 20  # halvings after which nothing of a count below 2**20 is left
 #: Kinds in which the wakee was on a queue all the time: no latency, no run that answers them.
-WAKES = (K.WAKING, K.WAKEUP, K.WAKEUP_NEW)
+WAKES = (K.WAKING, K.WAKEUP)
 UNMOVED = (WakeKind.ON_RQ, WakeKind.SELF)
 FOREIGN = "reported elsewhere, or after a pull"
 

@@ -58,6 +58,32 @@ def _spooled(source: str) -> Iterator[str]:
             raise
 
 
+class _NoPandas:
+    """A finder that says: there is no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def _spare_pandas() -> None:
+    """Keep pyarrow from importing pandas, which takes 0.2 s and is needed by no verb.
+
+    pyarrow asks whether there is pandas when the first list becomes an array, and remembers
+    the answer. Only for the program: a library must not decide this for its user.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(_NoPandas)
+
+
 @contextmanager
 def opened(options: Options) -> Iterator[Capture]:
     """The capture that the options name, with a progress bar while it is read."""
@@ -69,6 +95,7 @@ def opened(options: Options) -> Iterator[Capture]:
     window = parse_time(options.time) if options.time is not None else None
     workloads = parse_workloads(options.workload)
     with _spooled(source) as path, Progress(quiet=options.quiet) as progress:
+        _spare_pandas()
         from traceana import capture
 
         yield capture.open(
