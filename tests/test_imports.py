@@ -37,6 +37,7 @@ OWNERS = {"_place_kernels": "timeline", "_wake_kernels": "timeline"}
 #: Where the records that kernels work on are laid out, and the signature of rules.
 LAYOUTS = {
     "traceana._timeline_state",
+    "traceana._timeline_types",
     "traceana.pelt",
     "traceana.rules._forms",
     "traceana.rules._state",

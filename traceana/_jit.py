@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["njit", "numba", "step"]
+__all__ = ["exact", "njit", "numba", "step"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,4 +119,19 @@ def step(function: F) -> F:
     compiled: F = wrap(nogil=True, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
         function
     )
+    return compiled
+
+
+def exact(signature: Any, function: F, *, python: bool) -> F:
+    """Compile a kernel for one signature only; arguments are cast to it."""
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return function
+    wrap: Any = numba.njit
+    compiled: F = wrap(
+        signature,
+        nogil=True,
+        cache=True,
+        no_cpython_wrapper=not python,
+        no_cfunc_wrapper=not python,
+    )(function)
     return compiled

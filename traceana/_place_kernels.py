@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceana._jit import njit, step
 from traceana._timeline_state import (
     E_CUT,
     GONE,
@@ -21,6 +20,7 @@ from traceana._timeline_state import (
     RUNNING,
     UNKNOWN,
 )
+from traceana._timeline_types import part, part_for_python
 
 __all__ = [
     "close_gap",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-@step
+@part
 def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: Any) -> int:
     """Open a row for a task; its start state comes from the seeds where there is one."""
     i = G[0]["n_task"]
@@ -119,7 +119,7 @@ def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: A
     return i
 
 
-@njit
+@part_for_python
 def task_of(
     T: Any, C: Any, G: Any, pid: int, cpu: int, ts: int, pid_map: Any, seeds: Any, seed_of: Any
 ) -> int:
@@ -148,7 +148,7 @@ def task_of(
     return i
 
 
-@step
+@part
 def integrate(Q: Any, C: Any, g: int, ts: int, llc: bool) -> None:
     """Bring a group's waiting times up to ``ts``."""
     q = Q[g]
@@ -169,7 +169,7 @@ def integrate(Q: Any, C: Any, g: int, ts: int, llc: bool) -> None:
         q["stuck"] += d
 
 
-@step
+@part
 def settle(C: Any, Q: Any, c: int, ts: int) -> None:
     """Renew what CPU ``c`` tells its groups after its queue or its current task changed."""
     k = C[c]
@@ -189,7 +189,7 @@ def settle(C: Any, Q: Any, c: int, ts: int) -> None:
     k["stuck"] = stuck
 
 
-@step
+@part
 def idle_now(C: Any, c: int) -> int:
     """1 idle, 0 busy, -1 not known."""
     if c < 0 or c >= C.shape[0] or C[c]["curr"] < 0:
@@ -197,7 +197,7 @@ def idle_now(C: Any, c: int) -> int:
     return 1 if C[c]["curr"] == C[c]["idle_task"] and C[c]["nr"] == 0 else 0
 
 
-@step
+@part
 def dequeue(T: Any, C: Any, Q: Any, i: int, ts: int) -> None:
     """Take a queued task off its CPU's queue."""
     c = T[i]["cpu"]
@@ -207,7 +207,7 @@ def dequeue(T: Any, C: Any, Q: Any, i: int, ts: int) -> None:
         settle(C, Q, c, ts)
 
 
-@step
+@part
 def enqueue(T: Any, C: Any, Q: Any, i: int, c: int, ts: int) -> None:
     """Queue a task that was not queued."""
     T[i]["st"] = QUEUED
@@ -218,7 +218,7 @@ def enqueue(T: Any, C: Any, Q: Any, i: int, c: int, ts: int) -> None:
         settle(C, Q, c, ts)
 
 
-@step
+@part
 def open_gap(C: Any, Q: Any, P: Any, G: Any, c: int, start: int, ts: int) -> None:
     """The idle task became current on ``c`` (``start`` NULL: before the window)."""
     i = G[0]["n_gap"]
@@ -242,7 +242,7 @@ def open_gap(C: Any, Q: Any, P: Any, G: Any, c: int, start: int, ts: int) -> Non
     Q[k["llc"]]["idle"] += 1
 
 
-@njit
+@part_for_python
 def close_gap(C: Any, Q: Any, P: Any, c: int, end: int, ts: int, by: int) -> None:
     """The idle task of ``c`` stopped being current (``end`` NULL: not seen)."""
     k = C[c]
@@ -262,7 +262,7 @@ def close_gap(C: Any, Q: Any, P: Any, c: int, end: int, ts: int, by: int) -> Non
     Q[k["llc"]]["idle"] -= 1
 
 
-@step
+@part
 def open_slice(T: Any, L: Any, G: Any, i: int, c: int, start: int) -> None:
     j = G[0]["n_slice"]
     G[0]["n_slice"] = j + 1
@@ -283,7 +283,7 @@ def open_slice(T: Any, L: Any, G: Any, i: int, c: int, start: int) -> None:
     T[i]["cpu"] = c
 
 
-@step
+@part
 def drop_current(T: Any, C: Any, Q: Any, P: Any, c: int, ts: int) -> None:
     """Close whoever we believed to run on ``c``: a switch is missing (R3)."""
     k = C[c]
@@ -304,7 +304,20 @@ def drop_current(T: Any, C: Any, Q: Any, P: Any, c: int, ts: int) -> None:
     settle(C, Q, c, ts)
 
 
-@njit
+@part
+def leave_place(T: Any, C: Any, Q: Any, P: Any, G: Any, i: int, c: int, ts: int) -> None:
+    """Before a task runs on ``c``: take it from where we believed it (R2)."""
+    t = T[i]
+    if t["st"] == QUEUED:
+        if t["cpu"] != c:
+            G[0]["repairs"][R_MOVED] += 1
+        dequeue(T, C, Q, i, ts)
+    elif t["st"] == RUNNING and t["cpu"] >= 0 and C[t["cpu"]]["curr"] == i:
+        G[0]["repairs"][R_TWO] += 1
+        drop_current(T, C, Q, P, t["cpu"], ts)
+
+
+@part_for_python
 def take_current(T: Any, C: Any, Q: Any, P: Any, L: Any, G: Any, c: int, i: int, ts: int) -> None:
     """Learn from an event who runs on ``c`` (since an unknown time)."""
     k = C[c]
@@ -322,16 +335,3 @@ def take_current(T: Any, C: Any, Q: Any, P: Any, L: Any, G: Any, c: int, i: int,
         k["curr"] = i
         k["nr"] += 1
     settle(C, Q, c, ts)
-
-
-@step
-def leave_place(T: Any, C: Any, Q: Any, P: Any, G: Any, i: int, c: int, ts: int) -> None:
-    """Before a task runs on ``c``: take it from where we believed it (R2)."""
-    t = T[i]
-    if t["st"] == QUEUED:
-        if t["cpu"] != c:
-            G[0]["repairs"][R_MOVED] += 1
-        dequeue(T, C, Q, i, ts)
-    elif t["st"] == RUNNING and t["cpu"] >= 0 and C[t["cpu"]]["curr"] == i:
-        G[0]["repairs"][R_TWO] += 1
-        drop_current(T, C, Q, P, t["cpu"], ts)

@@ -191,8 +191,8 @@ def replay(
     for i in range(changes.shape[0]):
         x = changes[i]
         now = x["ts"]
-        cpu = x["cpu"]
-        task = x["task"]
+        cpu: Any = np.int64(x["cpu"])
+        task: Any = np.int64(x["task"])
         what = x["what"]
         while now >= due:
             for g in range(m.n_llcs):

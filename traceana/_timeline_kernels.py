@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceana._jit import njit, step
+from traceana._jit import njit
 from traceana._place_kernels import (
     close_gap,
     dequeue,
@@ -64,6 +64,7 @@ from traceana._timeline_state import (
     WAKING,
     WAS_RUNNING,
 )
+from traceana._timeline_types import part
 from traceana._wake_kernels import (
     close_wake,
     decide_kind,
@@ -78,7 +79,7 @@ from traceana._wake_kernels import (
 __all__ = ["advance", "on_fork", "on_loss", "switch_in", "switch_out", "without_cpu"]
 
 
-@step
+@part
 def switch_out(
     T: Any, C: Any, Q: Any, L: Any, W: Any, G: Any, c: int, i: int, state: int, ts: int
 ) -> None:
@@ -141,7 +142,7 @@ def switch_out(
     t["p_wake"] = ts
 
 
-@step
+@part
 def switch_in(
     T: Any, C: Any, Q: Any, P: Any, L: Any, W: Any, G: Any, c: int, i: int, ts: int
 ) -> int:
@@ -197,7 +198,7 @@ def switch_in(
     return came
 
 
-@step
+@part
 def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> None:
     """Events of ``c`` are missing: who ran or queued there is not known any more (section 7.7)."""
     drop_current(T, C, Q, P, c, ts)
@@ -230,7 +231,7 @@ def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> 
     settle(C, Q, c, ts)
 
 
-@step
+@part
 def on_fork(
     T: Any, G: Any, parent: int, child_pid: int, ts: int, pid_map: Any, seeds: Any, seed_of: Any
 ) -> int:
@@ -257,6 +258,42 @@ def on_fork(
         t["last_gen"] = T[parent]["last_gen"]
         t["flip_need"] = T[parent]["flip_need"]
     return i
+
+
+@part
+def pinned_at(pin_from: Any, pin_to: Any, pid: int, ts: int) -> int:
+    """Whether the pid had the name of a per-CPU kernel thread at that time."""
+    begin, end = pin_from[pid], pin_to[pid]
+    return 1 if begin != 0 and ts >= begin and (end == 0 or ts < end) else 0
+
+
+@part
+def without_cpu(T: Any, L: Any, W: Any, G: Any, p: int, i: int, state: int, ts: int) -> None:
+    """A switch of a form that shows no CPU: what it says of the two tasks (case C24)."""
+    if p >= 0 and T[p]["pid"] > 0:
+        t = T[p]
+        t["switches"] += 1
+        if t["slice"] >= 0:
+            L[t["slice"]]["end"] = ts
+            L[t["slice"]]["state"] = state
+            L[t["slice"]]["reason"] = (
+                E_PREEMPT if state & S_PREEMPTED else (E_YIELD if state == 0 else E_SLEEP)
+            )
+            if t["in_ts"] != NULL and ts > t["in_ts"]:
+                t["rt_sw"] += ts - t["in_ts"]
+        t["slice"] = -1
+        if state == 0 or state & S_PREEMPTED:
+            t["preempted"] += 1
+            t["st"] = QUEUED
+        else:
+            t["voluntary"] += 1
+            t["st"] = ASLEEP
+            t["blk_ts"] = ts
+        t["cpu"] = -1
+    if i >= 0 and T[i]["pid"] > 0:
+        if T[i]["wk"] >= 0:
+            finish_wake(T, W, G, i, T[i]["wk"], -1, ts)
+        open_slice(T, L, G, i, -1, ts)
 
 
 @njit
@@ -475,39 +512,3 @@ def advance(
                 if ev_value[e] > P[C[d]["gap"]]["idle_state"] and ev_value[e] < 1000:
                     P[C[d]["gap"]]["idle_state"] = ev_value[e]
     return n
-
-
-@step
-def pinned_at(pin_from: Any, pin_to: Any, pid: int, ts: int) -> int:
-    """Whether the pid had the name of a per-CPU kernel thread at that time."""
-    begin, end = pin_from[pid], pin_to[pid]
-    return 1 if begin != 0 and ts >= begin and (end == 0 or ts < end) else 0
-
-
-@step
-def without_cpu(T: Any, L: Any, W: Any, G: Any, p: int, i: int, state: int, ts: int) -> None:
-    """A switch of a form that shows no CPU: what it says of the two tasks (case C24)."""
-    if p >= 0 and T[p]["pid"] > 0:
-        t = T[p]
-        t["switches"] += 1
-        if t["slice"] >= 0:
-            L[t["slice"]]["end"] = ts
-            L[t["slice"]]["state"] = state
-            L[t["slice"]]["reason"] = (
-                E_PREEMPT if state & S_PREEMPTED else (E_YIELD if state == 0 else E_SLEEP)
-            )
-            if t["in_ts"] != NULL and ts > t["in_ts"]:
-                t["rt_sw"] += ts - t["in_ts"]
-        t["slice"] = -1
-        if state == 0 or state & S_PREEMPTED:
-            t["preempted"] += 1
-            t["st"] = QUEUED
-        else:
-            t["voluntary"] += 1
-            t["st"] = ASLEEP
-            t["blk_ts"] = ts
-        t["cpu"] = -1
-    if i >= 0 and T[i]["pid"] > 0:
-        if T[i]["wk"] >= 0:
-            finish_wake(T, W, G, i, T[i]["wk"], -1, ts)
-        open_slice(T, L, G, i, -1, ts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceana._jit import njit, step
 from traceana._place_kernels import (
     dequeue,
     enqueue,
@@ -49,6 +48,7 @@ from traceana._timeline_state import (
     UNKNOWN,
     WAS_RUNNING,
 )
+from traceana._timeline_types import part, part_for_python
 
 __all__ = [
     "append_held",
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-@step
+@part
 def jiffies_at(G: Any, ts: int) -> int:
     """Tick count at ``ts`` (section 2.1): floor((ts - phase) * HZ / 1e9)."""
     g = G[0]
@@ -79,7 +79,7 @@ def jiffies_at(G: Any, ts: int) -> int:
     return g["jiffies"] + s * g["hz"] + ((d - s * 1000000000) * g["hz"]) // 1000000000
 
 
-@step
+@part
 def record_wakee(T: Any, G: Any, w: int, p: int, ts: int) -> None:
     """record_wakee() of the kernel, on ``current``, for a decided wakeup (section 2.1)."""
     j = jiffies_at(G, ts)
@@ -100,7 +100,7 @@ def record_wakee(T: Any, G: Any, w: int, p: int, ts: int) -> None:
         t["flips"] += 1
 
 
-@step
+@part
 def apply_wake(T: Any, G: Any, W: Any, r: int) -> None:
     """record_wakee where it is due, and the waker's flips as the decision then saw them."""
     w = W[r]
@@ -113,17 +113,7 @@ def apply_wake(T: Any, G: Any, W: Any, r: int) -> None:
         w["quality"] |= Q_FLIPS
 
 
-@step
-def hold(T: Any, W: Any, r: int, waits: int) -> None:
-    """The kind of wakeup ``r`` is not known yet: its waker's later ones have to wait for it."""
-    w = W[r]
-    w["waits"] = waits
-    cur = w["current"]
-    if cur >= 0:
-        append_held(T, W, cur, r)
-
-
-@step
+@part
 def append_held(T: Any, W: Any, cur: int, r: int) -> None:
     t = T[cur]
     W[r]["held"] = 1
@@ -135,7 +125,17 @@ def append_held(T: Any, W: Any, cur: int, r: int) -> None:
     t["held_last"] = r
 
 
-@step
+@part
+def hold(T: Any, W: Any, r: int, waits: int) -> None:
+    """The kind of wakeup ``r`` is not known yet: its waker's later ones have to wait for it."""
+    w = W[r]
+    w["waits"] = waits
+    cur = w["current"]
+    if cur >= 0:
+        append_held(T, W, cur, r)
+
+
+@part
 def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
     """The kind of wakeup ``r`` is now known; flips change in the order of the waker's wakings."""
     w = W[r]
@@ -171,7 +171,7 @@ def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
         t["held_last"] = -1
 
 
-@njit
+@part_for_python
 def give_up(T: Any, G: Any, W: Any) -> None:
     """At the window's end: wakeups whose kind never became known."""
     for r in range(G[0]["n_wake"]):
@@ -179,7 +179,7 @@ def give_up(T: Any, G: Any, W: Any) -> None:
             decide_kind(T, G, W, r, K_UNKNOWN)
 
 
-@step
+@part
 def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
     """Whether a wakee that was queued remotely at home went onto the wakelist of a CPU that was
     still switching away from it (step 6 of section 1.1: kind on_cpu).
@@ -216,7 +216,7 @@ def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
     )
 
 
-@step
+@part
 def new_wake(W: Any, G: Any, p: int) -> int:
     r = G[0]["n_wake"]
     G[0]["n_wake"] = r + 1
@@ -259,7 +259,7 @@ def new_wake(W: Any, G: Any, p: int) -> int:
     return r
 
 
-@step
+@part
 def sample(T: Any, G: Any, i: int) -> None:
     """update_avg() at a blocking dequeue (section 3.1): avg += (s - avg) / 8, towards zero."""
     t = T[i]
@@ -286,7 +286,7 @@ def sample(T: Any, G: Any, i: int) -> None:
     t["acc_ok"] = 1
 
 
-@step
+@part
 def undo_sample(T: Any, i: int) -> None:
     """The block was none (R4): take the sample back."""
     t = T[i]
@@ -302,7 +302,7 @@ def undo_sample(T: Any, i: int) -> None:
     t["need"] = t["undo_need"]
 
 
-@step
+@part
 def false_running(T: Any, C: Any, Q: Any, W: Any, G: Any, i: int, r: int, c: int) -> bool:
     """R6 (5.8 to 5.17): the state was read again at the switch's tracepoint, after a remote waker
     had set WAKING, so that a block looks like R. The remote form of the wakeup tells; what was
@@ -323,7 +323,7 @@ def false_running(T: Any, C: Any, Q: Any, W: Any, G: Any, i: int, r: int, c: int
     return True
 
 
-@step
+@part
 def redo_sample(T: Any, G: Any, i: int) -> None:
     """The block was one after all: its waking came late."""
     t = T[i]
@@ -340,7 +340,7 @@ def redo_sample(T: Any, G: Any, i: int) -> None:
     G[0]["repairs"][R_FALSE_BLOCK] -= 1
 
 
-@step
+@part
 def close_wake(T: Any, W: Any, r: int) -> None:
     W[r]["open"] = 0
     p = W[r]["wakee"]
@@ -348,7 +348,7 @@ def close_wake(T: Any, W: Any, r: int) -> None:
         T[p]["wk"] = -1
 
 
-@step
+@part
 def finish_wake(T: Any, W: Any, G: Any, i: int, r: int, c: int, ts: int) -> None:
     """The wakee of wakeup ``r`` runs: both latencies are known."""
     t = T[i]
@@ -383,7 +383,7 @@ def finish_wake(T: Any, W: Any, G: Any, i: int, r: int, c: int, ts: int) -> None
     close_wake(T, W, r)
 
 
-@step
+@part
 def on_waking(
     T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, prev: int, ctx: int, ts: int
 ) -> None:
@@ -490,7 +490,7 @@ def on_waking(
         decide_kind(T, G, W, r, K_DECIDED)
 
 
-@step
+@part
 def on_wakeup(
     T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, target: int, ctx: int, ts: int
 ) -> None:

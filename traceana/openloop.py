@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 #: Blocks of the bootstrap, and how often they are drawn. Fewer than MIN_BLOCKS: no interval.
 BLOCKS, DRAWS, MIN_BLOCKS = 50, 400, 8
 #: Values are counted in this many bins of equal share for the percentiles of a draw.
-_BINS = 2048
+_BINS = 1024
 
 
 @dataclass(frozen=True)

@@ -295,7 +295,8 @@ class TimelineBuilder:
         self._last_ts = max(self._last_ts, int(events.ts.max()))
         self._have.update(np.flatnonzero(np.bincount(events.kind, minlength=32)).tolist())
         at = 0
-        arrays: Any = events.arrays()[:-1]
+        # One layout, so that the kernel is compiled once.
+        arrays: Any = [np.require(a, requirements=["C", "W"]) for a in events.arrays()[:-1]]
         run: Any = advance
         while True:
             at = run(
