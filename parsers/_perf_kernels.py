@@ -13,7 +13,12 @@ from traceana._jit import njit
 # Record types (include/uapi/linux/perf_event.h, tools/perf/util/event.h).
 R_LOST, R_COMM, R_EXIT, R_FORK, R_SAMPLE, R_LOST_SAMPLES = 2, 3, 4, 7, 9, 13
 R_SWITCH, R_SWITCH_CPU_WIDE = 14, 15
+R_ATTR, R_TRACING_DATA, R_EVENT_UPDATE, R_FEATURE = 64, 66, 78, 80
 R_FINISHED_ROUND, R_ID_INDEX, R_AUXTRACE, R_COMPRESSED, R_COMPRESSED2 = 68, 69, 71, 81, 83
+# simpleperf's own (record.h there): from the first of them on the size has 16 more bits in misc.
+R_SIMPLEPERF, R_SPLIT, R_SPLIT_END, R_SIMPLEPERF_TRACING = 32768, 32772, 32773, 32777
+# Bits of the misc of a SWITCH: out, and out though it was runnable.
+MISC_OUT, MISC_PREEMPT = 1 << 13, 1 << 14
 
 # Bits of sample_type.
 S_IP, S_TID, S_TIME, S_ADDR, S_READ, S_CALLCHAIN = 0x1, 0x2, 0x4, 0x8, 0x10, 0x20
@@ -22,20 +27,27 @@ S_ID, S_CPU, S_PERIOD, S_STREAM_ID, S_RAW, S_IDENTIFIER = 0x40, 0x80, 0x100, 0x2
 # Columns of ``attrs``, one row per attr; offsets from the start of a sample record, or for the
 # T_* from the end of any other record; -1 where there is no such field.
 A_READ_FORMAT, A_FLAGS, A_ROW, A_TID, A_TIME, A_CPU, A_VAR = 0, 1, 2, 3, 4, 5, 6
-T_TIME, T_CPU, T_SIZE = 7, 8, 9
-N_ATTR = 10
-# Bits of A_FLAGS.
-F_READ, F_CALLCHAIN, F_RAW = 1, 2, 4
+T_TIME, T_CPU, T_SIZE, A_TYPE = 7, 8, 9, 10
+# Rows for records of SWITCH and SWITCH_CPU_WIDE, for out and in; -1: not wanted.
+W_OUT, W_IN, W_WIDE_OUT, W_WIDE_IN = 11, 12, 13, 14
+N_ATTR = 15
+# Bits of A_FLAGS. SAMPLED: with a period, so that one event may give several equal samples;
+# BARE: no RAW, the row is made of the record itself.
+F_READ, F_CALLCHAIN, F_RAW, F_SAMPLED, F_BARE = 1, 2, 4, 8, 16
+# Bits of ST_FORM: blobs behind records of kind 66 (pipe mode), simpleperf's long records.
+FORM_PIPE, FORM_SIMPLEPERF = 1, 2
 
 # Cells of ``st``, the state between calls.
 (
     ST_OFF, ST_ROWS, ST_MISC, ST_TGIDS, ST_MAX, ST_ROUND_MAX, ST_LIMIT, ST_ROUNDS, ST_BAD,
-    ST_FIRST_BAD, ST_UNKNOWN, ST_NO_TIME, ST_LAST_TS, ST_STRANGE_CPU, ST_TASK_IDS,
-) = range(15)  # fmt: skip
-N_STATE = 15
+    ST_FIRST_BAD, ST_UNKNOWN, ST_NO_TIME, ST_LAST_TS, ST_STRANGE_CPU, ST_TASK_IDS, ST_FORM,
+    ST_REPEATED,
+) = range(17)  # fmt: skip
+N_STATE = 17
 
 # Why ``scan`` came back.
-END, FULL, MISC_FULL, TGIDS_FULL, ROUND, BAD_SIZE, CUT, COMPRESSED = range(8)
+# SPECIAL: a record that must be unpacked or joined first.
+END, FULL, MISC_FULL, TGIDS_FULL, ROUND, BAD_SIZE, CUT, SPECIAL = range(8)
 
 ROW_LOST = -2
 #: CPU ids at or above it are taken for damage; also the length of the per-CPU arrays. The
@@ -144,9 +156,24 @@ def _raw_payload(buf, p, end, read_format, flags):
 
 
 @njit
+def _repeats(buf, p, size, t, r, seen):
+    """Whether this payload is the last one of its CPU (``seen``: int64[4]) again; notes it."""
+    digest = np.int64(0)
+    for i in range(size):
+        digest = (digest & 0x3FFFFFFFFFF) * 1000003 + np.int64(buf[np.uint64(p + i)])
+    if seen[0] == t and seen[1] == r and seen[2] == size and seen[3] == digest:
+        return True
+    seen[0] = t
+    seen[1] = r
+    seen[2] = size
+    seen[3] = digest
+    return False
+
+
+@njit
 def scan(
     buf, end, target, id_at, id_back, same_types, attrs, ids, row_of_type, want_tgids,
-    ts, cpu, off, length, row, misc, tgids, tgid_of, lost, counts, type_counts, records, st,
+    ts, cpu, off, length, row, misc, tgids, tgid_of, lost, seen, counts, type_counts, records, st,
 ):  # fmt: skip
     """Walk records from ``st[ST_OFF]`` on; append rows for wanted samples; say why it stopped.
 
@@ -167,6 +194,7 @@ def scan(
     tgid_of : int32[PID_LIMIT]  last known tgid; updated
     lost : int64[CPU_LIMIT + 1, 3]  per CPU (last: unknown): losses not yet placed in the row
                             order, time of the mark, all losses
+    seen : int64[CPU_LIMIT + 1, 4]  per CPU the last sample of a tracepoint with a period
     counts : int64[n]       samples per attr; type_counts : int64[65536] of unknown id, by type
     records : int64[256]    records by type (255: all above)
     st : int64[N_STATE]
@@ -185,6 +213,8 @@ def scan(
             break
         kind = _u32(buf, o)
         size = _u16(buf, o + 6)
+        if kind >= R_SIMPLEPERF and st[ST_FORM] & FORM_SIMPLEPERF:
+            size |= _u16(buf, o + 4) << 16
         if size < 8:
             why = BAD_SIZE
             break
@@ -274,7 +304,15 @@ def scan(
             if (r >= 0 or not known) and attrs[ua, A_TIME] >= 0 and t > 0:
                 flags = attrs[ua, A_FLAGS]
                 p = np.int64(-1)
-                if flags & F_RAW:
+                if flags & F_BARE:
+                    to = np.uint64(n)
+                    ts[to] = t
+                    cpu[to] = c
+                    off[to] = o
+                    length[to] = size
+                    row[to] = r
+                    n += 1
+                elif flags & F_RAW:
                     p = _raw_payload(
                         buf, o + attrs[ua, A_VAR], stop, attrs[ua, A_READ_FORMAT], flags
                     )
@@ -290,7 +328,9 @@ def scan(
                             common = _u16(buf, p)
                             type_counts[common] += 1
                             r = np.int64(row_of_type[common])
-                    if r >= 0:
+                    if flags & F_SAMPLED and r >= 0 and _repeats(buf, p, bytes_, t, r, seen[c]):
+                        st[ST_REPEATED] += 1
+                    elif r >= 0:
                         to = np.uint64(n)
                         ts[to] = t
                         cpu[to] = c
@@ -367,8 +407,49 @@ def scan(
                     why = CUT
                     break
                 stop += more
-        elif kind == R_COMPRESSED or kind == R_COMPRESSED2:
-            why = COMPRESSED
+        elif kind == R_SWITCH or kind == R_SWITCH_CPU_WIDE:
+            if n > cap:
+                why = FULL
+                break
+            a = np.int64(0)
+            slot = np.int64(-1)
+            if id_back >= 0 and size >= 8 + id_back:
+                slot = find_id(ids, _u64(buf, stop - id_back))
+                if slot >= 0:
+                    a = ids[slot, 1]
+            wide = kind == R_SWITCH_CPU_WIDE
+            r = attrs[a, (W_WIDE_OUT if wide else W_OUT)]
+            if not _u16(buf, o + 4) & MISC_OUT:
+                r = attrs[a, (W_WIDE_IN if wide else W_IN)]
+            if r >= 0 and attrs[a, T_TIME] >= 0 and size == (16 if wide else 8) + attrs[a, T_SIZE]:
+                t = _u64(buf, stop - attrs[a, T_TIME])
+                c = np.int64(-1)
+                if attrs[a, T_CPU] >= 0:
+                    c = _u32(buf, stop - attrs[a, T_CPU])
+                elif slot >= 0:
+                    c = ids[slot, 2]
+                if 0 < t < TS_LIMIT:
+                    max_ts = max(max_ts, t)
+                    last_ts = t
+                    ts[n] = t
+                    cpu[n] = c if 0 <= c < CPU_LIMIT else -1
+                    off[n] = o
+                    length[n] = size
+                    row[n] = r
+                    n += 1
+        elif kind == R_TRACING_DATA:
+            if st[ST_FORM] & FORM_PIPE and size >= 12:
+                # the blob follows outside the record
+                if _u32(buf, o + 8) > end - stop:
+                    why = CUT
+                    break
+                stop += _u32(buf, o + 8)
+        elif (
+            kind == R_COMPRESSED
+            or kind == R_COMPRESSED2
+            or (st[ST_FORM] & FORM_SIMPLEPERF and (kind == R_SPLIT or kind == R_SPLIT_END))
+        ):
+            why = SPECIAL
             break
         if kind != R_LOST:
             records[kind if 0 <= kind < 255 else 255] += 1

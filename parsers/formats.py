@@ -268,9 +268,7 @@ def _operand(text: str, start: int) -> str:
     return ""
 
 
-_PAIR = re.compile(
-    r'\{\s*(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})(?:U?L*)\s*,\s*"([^"]*)"\s*\}'
-)
+_PAIR = re.compile(r'\{\s*(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})(?:U?L*)\s*,\s*"([^"]*)"\s*\}')
 _AND = re.compile(r"REC->prev_state\s*&")
 
 #: Letters since 4.14 (TASK_REPORT in include/linux/sched.h); only the bits up to 32 and the

@@ -201,7 +201,7 @@ def open_ftrace_text(path: Path, buf: Buffer | memoryview) -> TextReader:
         if written > kept:
             dialect.wrapped = True
             reader.header_issue(
-                "ring_overwritten",
+                "ring_wrapped",
                 f"the header tells that {written - kept} of {written} events at the begin were "
                 "overwritten before they were read",
                 written - kept,

@@ -1,4 +1,4 @@
-"""perf.data in file mode (``perf record -o FILE``): samples of tracepoints with RAW data.
+"""perf.data (``perf record``, simpleperf): samples of tracepoints with RAW data.
 
 Records lie in runs, one per ring; the samples of all CPUs are ordered by their TIME, ties by
 their place in the file. perf marks rounds: what was recorded before one FINISHED_ROUND may be
@@ -10,14 +10,15 @@ RAW bytes mean by the event formats that perf copied from tracefs. A LOST record
 row before the CPU's next sample: the kernel writes it there, with a time that is later than the
 sample's.
 
-Not read yet: pipe mode, ``perf record -z``, directories, the other byte order, version 1 and
-simpleperf files; each is refused by its name.
+All forms are read: file and pipe mode, ``-z``, the folder of ``--threads`` (``perf_folder``), the
+other byte order, version 1, and simpleperf's variant. What cannot be read in place goes through
+``perf_stream``; what lacks sched_switch with its data, through ``perf_bare``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,37 +32,30 @@ from traceana.errors import FormatError, TruncatedError, UnsupportedError, Usage
 from traceana.issues import IssueLog
 from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.formats import EventFormat
-from traceana.parsers.payload import ROW_LOST, Layouts, PayloadDecoder, as_bytes, extract
-from traceana.parsers.perf_header import (
-    TYPE_TRACEPOINT,
-    Attr,
-    TracingData,
-    parse_features,
-    parse_header,
-    parse_tracing_data,
-)
-from traceana.parsers.perf_records import TARGET_ROWS, AttrTable, NameLog, Scan
-from traceana.parsers.reader import Lost, ReaderMeta
-from traceana.schema import Evidence
+from traceana.parsers.payload import Layouts, PayloadDecoder, as_bytes, extract
+from traceana.parsers.perf_bare import CONTEXT_SWITCH, BareSwitches
+from traceana.parsers.perf_facts import event_name, make_meta, say_what_is_missing
+from traceana.parsers.perf_features import TracingData, parse_features, parse_tracing_data
+from traceana.parsers.perf_header import TYPE_TRACEPOINT, Attr, magic_of, parse_header
+from traceana.parsers.perf_names import NameLog
+from traceana.parsers.perf_outcome import say_switches, say_what_was_wrong, tail_losses
+from traceana.parsers.perf_pages import Pages
+from traceana.parsers.perf_pipe import is_pipe, parse_pipe, tracing_record
+from traceana.parsers.perf_records import TARGET_ROWS, AttrTable, Scan
+from traceana.parsers.reader import Lost
+from traceana.schema import EventKind, Evidence
 
 __all__ = ["PerfDataReader", "open_perf_data"]
 
-_MAGIC = b"PERFILE2"
 #: Rows of one chunk at most.
 _CHUNK_ROWS = 1 << 20
+#: In pipe mode perf's last words to the terminal may stand behind the last record.
+_PERF_SAYS = b"[ perf record: "
 _FLAG_CGROUP = ("-G", "--cgroup", "--for-each-cgroup")
 
 
-_MISSING = {
-    "no_format": "the file does not describe them, so they cannot be read",
-    "no_raw": "recorded without their data (no RAW), so they cannot be read",
-    "no_time": "recorded without time, left out",
-    "events_sampled": "only some were recorded (a period or frequency was given; record with -c 1)",
-}
-
-
 def open_perf_data(path: Path, buf: Any) -> PerfDataReader:
-    """A reader of a perf.data file.
+    """A reader of a perf.data file, in file mode or pipe mode.
 
     Parameters
     ----------
@@ -75,34 +69,16 @@ def open_perf_data(path: Path, buf: Any) -> PerfDataReader:
     TruncatedError, FormatError
         Header, attrs or formats cannot be read.
     UnsupportedError
-        A kind of perf.data that is not read yet, by its name.
+        A perf.data that cannot be read alone, and why.
     """
     magic = bytes(buf[:8])
-    if magic != _MAGIC[: len(magic)] or len(magic) < 8:
-        _refuse_magic(path, magic, len(buf))
-    if len(buf) >= 16 and struct.unpack_from("<Q", buf, 8)[0] == 16:
-        raise UnsupportedError(
-            path,
-            "perf.data in pipe mode is not supported yet",
-            hint="record with perf record -o FILE",
-        )
+    if magic_of(buf) is None:
+        if len(buf) < 8 and magic and b"PERFILE2".startswith(magic):
+            raise TruncatedError(
+                path, f"perf.data of {len(buf)} bytes, cut inside its header of 104"
+            )
+        raise FormatError(path, "not a perf.data file")
     return PerfDataReader(path, buf)
-
-
-def _refuse_magic(path: Path, magic: bytes, size: int) -> None:
-    if magic == _MAGIC[::-1]:
-        raise UnsupportedError(
-            path,
-            "perf.data of a machine of the other byte order is not supported yet",
-            hint="give the text of perf script, made there",
-        )
-    if magic in (b"PERFFILE", b"ELIFFREP"):
-        raise UnsupportedError(
-            path, "perf.data of version 1 (perf before 3.x) is not supported yet"
-        )
-    if size < 8 and size and _MAGIC.startswith(magic):
-        raise TruncatedError(path, f"perf.data of {size} bytes, cut inside its header of 104")
-    raise FormatError(path, "not a perf.data file")
 
 
 class PerfDataReader:
@@ -110,25 +86,64 @@ class PerfDataReader:
 
     A file without any tracepoint opens, too: ``meta.extra["no_tracepoints"]`` and the issue
     of this name then say in one line what it holds instead, and why.
+
+    Parameters
+    ----------
+    path, buf
+        See :func:`open_perf_data`.
+    target_rows : int
+        Rows between two sorts.
+    parts : list of (name, buf)
+        The files data.N of a folder; ``buf`` is then its file data.
     """
 
-    def __init__(self, path: Path, buf: Any, *, target_rows: int = TARGET_ROWS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        buf: Any,
+        *,
+        target_rows: int = TARGET_ROWS,
+        parts: Sequence[tuple[str, Any]] = (),
+    ) -> None:
         self.path = path
         self._raw = buf
         self._buf = as_bytes(buf)
         self._target = target_rows
         self._said = IssueLog()
-        self._header = parse_header(path, buf, self._said)
-        self._refuse_kinds()
+        self._raw_parts = [part for _, part in parts]
+        self._parts = [(name, as_bytes(part)) for name, part in parts]
+        self._size = len(buf) + sum(len(part) for _, part in parts)
+        parse = parse_pipe if is_pipe(buf) else parse_header
+        self._header = parse(path, buf, self._said)
         self._features = parse_features(buf, self._header, self._said)
+        self._refuse_folder()
         self._tracing = self._read_tracing_data()
         self._format_of = {}
         for fmt in reversed(self._tracing.formats):
             self._format_of[fmt.id] = fmt
         self._attrs = AttrTable(self._header.attrs)
-        self._layouts = Layouts(self._recorded_formats())
-        self.meta = self._make_meta()
-        self._say_what_is_missing()
+        if not self._attrs.readable:
+            raise FormatError(
+                path, "its events have different sample types and no id to tell them apart"
+            )
+        self._big = self._tracing.big_endian
+        self._bare = self._bare_switches()
+        formats = self._recorded_formats()
+        self._layouts = Layouts(formats + self._bare.formats, big_endian=self._big)
+        if self._bare.formats:
+            self._layouts.states = self._bare.states()
+            self._layouts.states_told = True
+        self.meta = make_meta(
+            self._header,
+            self._features,
+            [event_name(a, self._format(a)) for a in self._header.attrs],
+            self._said,
+            folder=bool(self._parts),
+        )
+        say_what_is_missing(
+            self._header.attrs, self._format, self.meta, self._said,
+            bare_switches=self._bare.samples,
+        )  # fmt: skip
         self._topology: pa.Table | None = None
         self._topology_read = False
         self._done = 0
@@ -137,33 +152,60 @@ class PerfDataReader:
 
     # ------------------------------------------------------------ opening
 
-    def _refuse_kinds(self) -> None:
-        bits = self._header.feature_bits
-        if bits & {128, 129, 132}:
-            raise UnsupportedError(self.path, "a simpleperf file is not supported yet")
-        if 24 in bits:
+    def _refuse_folder(self) -> None:
+        """A folder's file data alone holds no samples; one of a later version may be anything."""
+        version = self._features.dir_version
+        if version is None:
+            return
+        if version != 1:
             raise UnsupportedError(
-                self.path, "a directory of perf record --threads is not supported yet"
+                self.path, f"a folder of perf record --threads of version {version}: not known"
             )
-        if 27 in bits:
-            raise self._compressed()
+        if not self._parts:
+            raise UnsupportedError(
+                self.path,
+                "only the file data of a folder of perf record --threads",
+                hint="give the folder, or a tar archive of it",
+            )
 
-    def _compressed(self) -> UnsupportedError:
-        return UnsupportedError(
-            self.path,
-            "a compressed perf.data (perf record -z) is not supported yet",
-            hint="perf inject -i FILE -o OUT decompresses it",
+    def _bare_switches(self) -> BareSwitches:
+        """What stands in for sched_switch where it was not recorded with its data."""
+        attrs = self._header.attrs
+        names = {fmt.name for fmt in self._recorded_formats()}
+        with_data = "sched_switch" in names
+        sampled = any((a.name or "").startswith("sched:sched_switch") for a in attrs)
+        # What the records hold is turned to little endian, RAW data are not: one decoder, one order
+        lacking = not with_data and not self._big
+        return BareSwitches(
+            attrs,
+            self._attrs.table,
+            self._format_of,
+            samples=lacking,
+            switch_records=(
+                lacking and not sampled and any(a.flags & CONTEXT_SWITCH for a in attrs)
+            ),
         )
 
     def _read_tracing_data(self) -> TracingData:
+        blob = None
+        if self._header.simpleperf:
+            blob = tracing_record(self._raw, self._header)
         place = self._header.features.get(1)
         if place is not None:
             offset, size = place
+            blob = bytes(self._raw[offset : offset + size])
+        if blob is not None:
             try:
-                return parse_tracing_data(bytes(self._raw[offset : offset + size]))
+                return parse_tracing_data(blob)
             except (ValueError, struct.error) as error:
-                self._said.add("parse", "feature_unreadable", f"offset {offset:#x}: {error}")
-        if any(a.type == TYPE_TRACEPOINT for a in self._header.attrs):
+                found = f"offset {place[0]:#x}: " if place else ""
+                self._said.add("parse", "feature_unreadable", f"{found}{error}")
+        tracepoints = [a for a in self._header.attrs if a.type == TYPE_TRACEPOINT]
+        bare = any(
+            (a.name or "").startswith("sched:sched_switch") and not a.sample_type & kernels.S_RAW
+            for a in tracepoints
+        )
+        if tracepoints and not bare:
             where = self._header.data_end
             if self._header.unfinished or self._header.cut:
                 raise TruncatedError(
@@ -178,7 +220,7 @@ class PerfDataReader:
                 "perf.data without the descriptions of its tracepoints (no TRACING_DATA)",
                 hint="give the text of perf script, made where it was recorded",
             )
-        return TracingData([], [], 0, 0)
+        return TracingData([], [], 0, 0, self._header.order == ">")
 
     def _recorded_formats(self) -> list[EventFormat]:
         """Formats of the tracepoints that were recorded with their data, each once."""
@@ -192,86 +234,11 @@ class PerfDataReader:
     def _format(self, attr: Attr) -> EventFormat | None:
         return self._format_of.get(attr.config) if attr.type == TYPE_TRACEPOINT else None
 
-    def _name(self, attr: Attr) -> str:
-        """Bare tracepoint name, or what perf calls the event."""
-        fmt = self._format(attr)
-        if fmt is not None:
-            return fmt.name
-        if attr.name and attr.type == TYPE_TRACEPOINT:
-            return attr.name.partition(":")[2].partition(":")[0] or attr.name
-        return attr.name or f"event type {attr.type} config {attr.config:#x}"
-
-    def _make_meta(self) -> ReaderMeta:
-        said = self._features
-        clocks = sorted({a.clock for a in self._header.attrs})
-        if len(clocks) > 1:
-            self._said.add("parse", "several_clocks", f"events of several clocks: {clocks}")
-        extra: dict[str, object] = {
-            "events": [self._name(a) for a in self._header.attrs],
-        }
-        for key in ("cpudesc", "cpuid", "total_mem_kb", "clock_resolution_ns", "sample_time"):
-            if getattr(said, key) is not None:
-                extra[key] = getattr(said, key)
-        if said.clock_data is not None:
-            clockid, wall, clock = said.clock_data
-            extra["wall_clock"] = {"clockid": clockid, "wall_ns": wall, "clock_ns": clock}
-        return ReaderMeta(
-            form="perf.data",
-            tool=f"perf {said.version}" if said.version else "perf",
-            kernel=said.osrelease,
-            machine=said.arch,
-            hostname=said.hostname,
-            clock=self._main_clock(),
-            cpus_present=said.cpus_available,
-            cpus_online=said.cpus_online,
-            cmdline=said.command,
-            extra=extra,
-        )
-
-    def _main_clock(self) -> str:
-        for attr in self._header.attrs:
-            if attr.type == TYPE_TRACEPOINT:
-                return attr.clock
-        return self._header.attrs[0].clock
-
-    def _say_what_is_missing(self) -> None:
-        attrs = self._header.attrs
-        if not self._attrs.readable:
-            raise FormatError(
-                self.path, "its events have different sample types and no id to tell them apart"
-            )
-        if not any(a.type == TYPE_TRACEPOINT for a in attrs):
-            names = ", ".join(dict.fromkeys(self._name(a) for a in attrs))
-            command = self.meta.cmdline
-            recorded = f"; recorded as: {command}" if command else ""
-            text = (
-                f"no tracepoints in this file (events: {names}{recorded}); record with "
-                "-e 'sched:*' as root: perf must be able to read tracefs and "
-                "kernel.perf_event_paranoid must allow it"
-            )
-            self.meta.extra["no_tracepoints"] = text
-            self._said.add("parse", "no_tracepoints", text)
-            return
-        told: dict[str, list[str]] = {}
-        for attr in attrs:
-            if attr.type != TYPE_TRACEPOINT:
-                continue
-            if self._format(attr) is None:
-                told.setdefault("no_format", []).append(self._name(attr))
-            elif not attr.sample_type & kernels.S_RAW:
-                told.setdefault("no_raw", []).append(self._name(attr))
-            elif not attr.sample_type & kernels.S_TIME:
-                told.setdefault("no_time", []).append(self._name(attr))
-            elif attr.sampled:
-                told.setdefault("events_sampled", []).append(self._name(attr))
-        for code, names_of in told.items():
-            text = f"{', '.join(names_of)}: {_MISSING[code]}"
-            self._said.add("parse", code, text, count=len(names_of))
-
     # ------------------------------------------------------------ reading
 
     def _reset(self) -> None:
         self.counts: dict[str, int] = {}
+        self._bare_rows = 0
         self.lost = Lost()
         self.issues = IssueLog()
         self.issues.extend(self._said)
@@ -311,7 +278,8 @@ class PerfDataReader:
                 row_of_type[attr.config] = row
         return Scan(
             self._buf, self._header, self._attrs, rows, row_of_type,
-            marks=marks, target=self._target,
+            marks=marks, target=self._target, parts=self._parts,
+            bare=self._bare.rows(self._layouts.row_of_id) if marks and self._bare.formats else None,
         )  # fmt: skip
 
     def chunks(self) -> Iterator[Chunk]:
@@ -325,8 +293,9 @@ class PerfDataReader:
             )  # fmt: skip
         rows = self._rows_of(self._layout_row, self.issues)
         scan = self._scan(rows, marks=True)
-        names = NameLog(self._buf, self._attrs, scan)
-        decoder = PayloadDecoder(self._buf, self._layouts)
+        mapped = [Pages(raw) for raw in (self._raw, *self._raw_parts)]
+        names = NameLog(self._attrs, scan)
+        decoder = _Decoder(self._buf, self._layouts)
         cmdlines = [
             NameChange(pid, None, comm, None, Evidence.CMDLINES)
             for pid, comm in self._tracing.cmdlines
@@ -336,66 +305,48 @@ class PerfDataReader:
             yield Chunk(decoder.decode(*_no_rows()).events, cmdlines)
         for batch in scan.batches():
             self._done = scan.offset
+            for pages, done in zip(mapped, scan.offsets, strict=True):
+                pages.done(done)
             names.collect()
+            decoder.rebase(batch.buf)
             order = batch.order
             for start in range(0, len(order), _CHUNK_ROWS):
                 part = order[start : start + _CHUNK_ROWS]
                 chunk = decoder.decode(
                     batch.ts, batch.cpu, batch.off, batch.length, batch.row, part
                 )
+                if decoder.short and decoder.place is None:
+                    decoder.place = scan.file_offset(decoder.first_short)
+                if self._bare.formats:
+                    self._bare_rows += int(np.count_nonzero(chunk.events.kind == EventKind.SWITCH))
                 chunk.names = names.merged(chunk.names, int(batch.ts[part[-1]]))
                 yield chunk
         names.collect()
-        rest = self._tail_losses(scan, names)
-        if not (rows >= 0).any():
+        rest = tail_losses(scan, names)
+        self.lost.marks += len(rest[0])
+        if not (rows >= 0).any() and not self._bare.formats:
             rest = _no_rows()
         last_names = names.merged([], None)
         if last_names or len(rest[0]):
             tail = decoder.decode(*rest)
             yield Chunk(tail.events, last_names)
-        self._done = len(self._raw)
+        self._done = self._size
         decoder.report(self.issues)
         self._conclude(scan)
         self._say_what_was_wrong(scan)
-
-    def _tail_losses(self, scan: Scan, names: NameLog) -> tuple[npt.NDArray[Any], ...]:
-        """LOST rows, at the end, for losses of which only the sum is told.
-
-        Since 6.0 perf reads at the end how many samples each event lost (LOST_SAMPLES records
-        without a time). They contain those of the LOST records; what is more was lost after a
-        CPU's last event.
-        """
-        told: dict[int, int] = {}
-        for cpu, count in names.lost_samples:
-            told[cpu] = told.get(cpu, 0) + count
-        ts, cpus, counts = [], [], []
-        for cpu, count in sorted(told.items()):
-            more = count - int(scan.lost[cpu, 2])
-            if more > 0:
-                scan.lost[cpu, 2] += more
-                self.lost.marks += 1
-                ts.append(int(scan.state[kernels.ST_MAX]))
-                cpus.append(cpu)
-                counts.append(more)
-        n = len(ts)
-        return (
-            np.array(ts, np.int64),
-            np.array(cpus, np.int32),
-            np.array(counts, np.int64),
-            np.zeros(n, np.int32),
-            np.full(n, ROW_LOST, np.int32),
-        )
 
     def _conclude(self, scan: Scan) -> None:
         """Counts and losses of a finished pass."""
         for attr, count in zip(self._header.attrs, scan.counts.tolist(), strict=True):
             if count:
-                name = self._name(attr)
+                name = event_name(attr, self._format(attr))
                 self.counts[name] = self.counts.get(name, 0) + count
         for ident in np.flatnonzero(scan.type_counts).tolist():
             fmt = self._format_of.get(ident)
             name = fmt.name if fmt is not None else f"event id {ident}"
             self.counts[name] = self.counts.get(name, 0) + int(scan.type_counts[ident])
+        if self._bare_rows and not self._bare.samples:
+            self.counts["sched_switch"] = self._bare_rows
         marks = self.lost.marks + int(scan.records[kernels.R_LOST])
         for index in np.flatnonzero(scan.lost[:, 2]).tolist():
             cpu = index if index < kernels.CPU_LIMIT else None
@@ -410,47 +361,36 @@ class PerfDataReader:
 
     def _say_what_was_wrong(self, scan: Scan) -> None:
         issues, st = self.issues, scan.state
-        for code, cell, text in (
-            ("sample_unknown_id", kernels.ST_UNKNOWN, "samples of an unknown event id"),
-            ("sample_malformed", kernels.ST_BAD, "records that do not hold what they must"),
-            ("sample_without_time", kernels.ST_NO_TIME, "samples without a time kept their place"),
-            ("cpu_out_of_range", kernels.ST_STRANGE_CPU, "samples of an impossible CPU"),
-        ):
-            count = int(st[cell])
-            if count:
-                at = int(st[kernels.ST_FIRST_BAD])
-                where = f"offset {at:#x}: " if code == "sample_malformed" and at else ""
-                issues.add("parse", code, f"{where}{count} {text}", count=count)
-        if scan.late:
-            issues.add(
-                "parse", "time_backwards",
-                f"{scan.late} events came after their round was closed: out of order",
-                count=scan.late,
-            )  # fmt: skip
-        switches = int(scan.records[[kernels.R_SWITCH, kernels.R_SWITCH_CPU_WIDE]].sum())
-        if switches:
-            issues.add(
-                "parse", "switch_records",
-                f"{switches} SWITCH records (no next task, no state) are not used",
-                count=switches,
-            )  # fmt: skip
-        if st[kernels.ST_TASK_IDS]:
-            issues.add(
-                "parse", "only_some_tasks",
+        say_what_was_wrong(scan, issues)
+        say_switches(scan, issues, self._bare_rows, samples=self._bare.samples)
+        if st[kernels.ST_TASK_IDS] or scan.records[kernels.R_SWITCH] or self._one_process():
+            text = (
                 "recorded for some tasks only (perf record without -a): the other tasks and the "
-                "idle time of CPUs are not in it",
+                "idle time of CPUs are not in it"
+            )
+            if self.counts.get("sched_switch") and not self._bare_rows:
+                text += ", and of sched_switch only where one of them left its CPU"
+            issues.add("parse", "only_some_tasks", text)
+        for name, at, what in scan.damages:
+            if self._header.unfinished and at >= len(self._raw):
+                continue
+            if self._header.pipe and bytes(self._raw[at : at + len(_PERF_SAYS)]) == _PERF_SAYS:
+                continue
+            self.damaged = True
+            end = (
+                len(dict(self._parts)[name]) if name.startswith("data.") else self._header.data_end
+            )
+            file = f"{name}: " if name else ""
+            issues.add(
+                "parse", "record_damaged",
+                f"{file}offset {at:#x}: {what}; the {end - at} bytes behind it are left out",
             )  # fmt: skip
-        if scan.damage is not None:
-            at, what = scan.damage
-            if what.startswith("compressed"):
-                raise self._compressed()
-            if not self._header.unfinished or at < len(self._raw):
-                self.damaged = True
-                left = self._header.data_end - at
-                issues.add(
-                    "parse", "record_damaged",
-                    f"offset {at:#x}: {what}; the {left} bytes behind it are left out",
-                )  # fmt: skip
+
+    def _one_process(self) -> bool:
+        """Whether the file says that only what perf itself started was recorded."""
+        if self._header.simpleperf:
+            return self._features.simpleperf.get("system_wide_collection") == "false"
+        return any(a.enable_on_exec for a in self._header.attrs)
 
     def extra_events(self, name: str) -> pa.Table:
         """All events of one tracepoint (``sched_switch`` or ``sched:sched_switch``)."""
@@ -466,18 +406,19 @@ class PerfDataReader:
         chosen = formats[0]
         rows = self._rows_of(lambda fmt: 0 if fmt.id == chosen.id else -1, IssueLog())
         scan = self._scan(rows, marks=False)
-        parts: list[list[npt.NDArray[Any]]] = [[], [], [], []]
+        tables = []
         for batch in scan.batches():
-            columns: tuple[npt.NDArray[Any], ...] = (batch.ts, batch.cpu, batch.off, batch.length)
-            for part, column in zip(parts, columns, strict=True):
-                part.append(column[batch.order])
-        if scan.damage is not None and scan.damage[1].startswith("compressed"):
-            raise self._compressed()
-        ts, cpu, off, length = (
-            np.concatenate(part) if part else np.empty(0, dtype)
-            for part, dtype in zip(parts, (np.int64, np.int32, np.int64, np.int32), strict=True)
-        )
-        return extract(self._buf, ts, cpu, off, length, chosen)
+            order = batch.order
+            tables.append(
+                extract(
+                    batch.buf, batch.ts[order], batch.cpu[order], batch.off[order],
+                    batch.length[order], chosen, big_endian=self._big,
+                )
+            )  # fmt: skip
+        if not tables:
+            ts, cpu, off, length, _ = _no_rows()
+            tables.append(extract(self._buf, ts, cpu, off, length, chosen, big_endian=self._big))
+        return pa.concat_tables(tables)
 
     def topology(self) -> pa.Table | None:
         """The table from CPU_TOPOLOGY, NUMA_TOPOLOGY and CACHE, None where they are absent."""
@@ -492,7 +433,17 @@ class PerfDataReader:
         return self._topology
 
     def progress(self) -> tuple[int, int]:
-        return self._done, len(self._raw)
+        return self._done, self._size
+
+
+class _Decoder(PayloadDecoder):
+    """Knows where in the file, not in a buffer, the first payload was that is too short."""
+
+    place: int | None = None
+
+    @property
+    def first_short(self) -> int:
+        return super().first_short if self.place is None else self.place
 
 
 def _no_rows() -> tuple[npt.NDArray[Any], ...]:

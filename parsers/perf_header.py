@@ -1,15 +1,16 @@
-"""The head of a perf.data file: header, attrs, features, tracing data (tools/perf/util/header.c).
+"""The head of a perf.data file: header, attrs, and where its features lie
+(tools/perf/util/header.c).
 
 Everything is checked against the file before it is believed. A feature that is cut or makes
 no sense is left out and said; only a header or attrs that cannot be read refuse the file.
-Numbers are little endian here; files of the other byte order are refused by ``perf_data``.
+Numbers stand in the order of the machine that recorded, told by the magic; the flag bits of an
+attr are then counted from the other end of each byte.
 """
 
 from __future__ import annotations
 
-import shlex
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,50 @@ import numpy.typing as npt
 
 from traceana.errors import FormatError, TruncatedError
 from traceana.issues import IssueLog
-from traceana.parsers.formats import EventFormat
-from traceana.topology import HeaderCache, HeaderTopology
 
 __all__ = [
+    "ATTR_MIN",
     "CLOCKS",
+    "FEATURE_NAMES",
     "TYPE_TRACEPOINT",
     "Attr",
-    "Features",
     "PerfHeader",
-    "TracingData",
-    "parse_features",
+    "magic_of",
+    "parse_attr",
     "parse_header",
-    "parse_tracing_data",
 ]
 
 HEADER_SIZE = 104
-_ATTR_MIN = 64
+ATTR_MIN = 64
 _MAX_ATTRS = 1 << 16
 TYPE_TRACEPOINT = 2
 _USE_CLOCKID = 1 << 25
 _FREQ = 1 << 10
+_ENABLE_ON_EXEC = 1 << 12
 _SAMPLE_ID_ALL = 1 << 18
+
+_KERNEL_NAMES = {
+    0: (
+        "cycles", "instructions", "cache-references", "cache-misses", "branches",
+        "branch-misses", "bus-cycles", "stalled-cycles-frontend", "stalled-cycles-backend",
+        "ref-cycles",
+    ),
+    1: (
+        "cpu-clock", "task-clock", "page-faults", "context-switches", "cpu-migrations",
+        "minor-faults", "major-faults", "alignment-faults", "emulation-faults", "dummy",
+        "bpf-output",
+    ),
+}  # fmt: skip
 
 #: Clock ids (include/uapi/linux/time.h) in the words of trace-cmd.
 CLOCKS = {0: "realtime", 1: "mono", 4: "mono_raw", 7: "boot", 11: "tai"}
+
+_MAGICS = {
+    b"PERFILE2": (2, "<"), b"2ELIFREP": (2, ">"), b"PERFFILE": (1, "<"), b"ELIFFREP": (1, ">"),
+}  # fmt: skip
+_FEATURE_HOSTNAME = 3
+#: Feature bits that only simpleperf sets: FILE, META_INFO, FILE2 and those between.
+_SIMPLEPERF = frozenset(range(128, 136))
 
 FEATURE_NAMES = {
     1: "TRACING_DATA", 3: "HOSTNAME", 4: "OSRELEASE", 5: "VERSION", 6: "ARCH", 7: "NRCPUS",
@@ -51,6 +71,11 @@ FEATURE_NAMES = {
     24: "DIR_FORMAT", 27: "COMPRESSED", 29: "CLOCK_DATA", 128: "simpleperf FILE",
     129: "simpleperf META_INFO",
 }  # fmt: skip
+
+
+def magic_of(buf: Any) -> tuple[int, str] | None:
+    """Version (1 or 2) and byte order (``<`` or ``>``) that the magic tells, None for no magic."""
+    return _MAGICS.get(bytes(buf[:8]))
 
 
 @dataclass
@@ -72,6 +97,17 @@ class Attr:
         return bool(self.flags & _SAMPLE_ID_ALL)
 
     @property
+    def enable_on_exec(self) -> bool:
+        """Set by perf only when it records a command that it starts, and nothing else."""
+        return bool(self.flags & _ENABLE_ON_EXEC)
+
+    @property
+    def kernel_name(self) -> str | None:
+        """What perf calls the kernel's own hardware and software events."""
+        names = _KERNEL_NAMES.get(self.type, ())
+        return names[self.config] if self.config < len(names) else None
+
+    @property
     def sampled(self) -> bool:
         """Whether only some of the events were recorded (``perf record -F``, ``-c N``)."""
         return bool(self.flags & _FREQ) or self.period > 1
@@ -89,7 +125,8 @@ class PerfHeader:
     """Where things lie. ``data_end`` is clamped to the file; ``cut`` says that it had to be.
 
     ``unfinished``: data.size is 0, the recorder was killed; what follows is read to the end.
-    ``features`` maps a bit to (offset, size), only those that lie within the file.
+    ``features`` maps a bit to (offset, size), only those that lie within the file. ``order`` is
+    that of all numbers outside the RAW data, as ``struct`` writes it.
     """
 
     data_start: int
@@ -99,6 +136,14 @@ class PerfHeader:
     feature_bits: frozenset[int]
     unfinished: bool
     cut: bool
+    order: str = "<"
+    version: int = 2
+    pipe: bool = False
+
+    @property
+    def simpleperf(self) -> bool:
+        """Whether Android's simpleperf wrote it: its records have kinds and sizes of their own."""
+        return bool(self.feature_bits & _SIMPLEPERF)
 
 
 def parse_header(path: Path, buf: Any, issues: IssueLog) -> PerfHeader:
@@ -114,31 +159,32 @@ def parse_header(path: Path, buf: Any, issues: IssueLog) -> PerfHeader:
     total = len(buf)
     if total < HEADER_SIZE:
         raise TruncatedError(path, f"perf.data of {total} bytes, cut inside its header of 104")
-    size, attr_size, at, attrs_size, data, data_size = struct.unpack_from("<6Q", buf, 8)
+    version, order = magic_of(buf) or (2, "<")
+    size, attr_size, at, attrs_size, data, data_size = struct.unpack_from(order + "6Q", buf, 8)
     if size < HEADER_SIZE:
         raise FormatError(path, f"perf.data header of {size} bytes", offset=8)
-    if not _ATTR_MIN + 16 <= attr_size <= 1 << 16:
+    if not ATTR_MIN + 16 <= attr_size <= 1 << 16:
         raise FormatError(path, f"perf.data attr size {attr_size}", offset=16)
     if at + attrs_size > total:
         raise TruncatedError(path, "perf.data cut inside its event attributes", offset=total)
     if not attr_size <= attrs_size <= attr_size * _MAX_ATTRS:
         raise FormatError(path, f"perf.data with event attributes of {attrs_size} bytes", offset=24)
     attrs = [
-        _parse_attr(path, buf, at + i * attr_size, attr_size, issues)
+        _attr_entry(buf, at + i * attr_size, attr_size, order, issues)
         for i in range(attrs_size // attr_size)
     ]
     if data < HEADER_SIZE or data > total:
         raise TruncatedError(path, "perf.data cut before its data", offset=total)
-    bits = int.from_bytes(bytes(buf[72:104]), "little")
+    bits = _feature_bits(bytes(buf[72:104]), order)
     present = [bit for bit in range(256) if bits >> bit & 1]
-    unfinished = data_size == 0 and not _has_features(buf, data, len(present))
+    unfinished = data_size == 0 and not _has_features(buf, data, len(present), order)
     end = total if unfinished else min(data + data_size, total)
     features: dict[int, tuple[int, int]] = {}
     for index, bit in enumerate(present):
         entry = data + data_size + 16 * index
         if unfinished or entry + 16 > total:
             break
-        offset, length = struct.unpack_from("<QQ", buf, entry)
+        offset, length = struct.unpack_from(order + "QQ", buf, entry)
         if offset + length > total:
             name = FEATURE_NAMES.get(bit, str(bit))
             issues.add("parse", "feature_cut", f"offset {offset:#x}: feature {name} is cut")
@@ -152,282 +198,65 @@ def parse_header(path: Path, buf: Any, issues: IssueLog) -> PerfHeader:
         feature_bits=frozenset(present),
         unfinished=unfinished,
         cut=data + data_size > total,
+        order=order,
+        version=version,
     )
 
 
-def _has_features(buf: Any, at: int, count: int) -> bool:
+def _feature_bits(raw: bytes, order: str) -> int:
+    """The 256 feature bits as one number: words of 64 bits in the file's order.
+
+    Very old files of the other order have words of 32 bits; every file has a HOSTNAME.
+    """
+    if order == "<":
+        return int.from_bytes(raw, "little")
+
+    def joined(size: int) -> int:
+        words = [int.from_bytes(raw[i : i + size], "big") for i in range(0, len(raw), size)]
+        return sum(word << 8 * size * i for i, word in enumerate(words))
+
+    bits, old = joined(8), joined(4)
+    host = 1 << _FEATURE_HOSTNAME
+    return old if old & host and not bits & host else bits
+
+
+def _has_features(buf: Any, at: int, count: int, order: str) -> bool:
     """Whether a table of features stands here: a recording without any record, but finished.
 
     A recorder that was killed has its feature bits set, too, and the first record here.
     """
     if count == 0 or at + 16 * count > len(buf):
         return False
-    (offset,) = struct.unpack_from("<Q", buf, at)
+    (offset,) = struct.unpack_from(order + "Q", buf, at)
     return bool(offset == at + 16 * count)
 
 
-def _parse_attr(path: Path, buf: Any, at: int, entry_size: int, issues: IssueLog) -> Attr:
-    entry = bytes(buf[at : at + entry_size])
-    kind, own_size, config = struct.unpack_from("<IIQ", entry, 0)
-    period, sample_type, read_format, flags = struct.unpack_from("<4Q", entry, 16)
-    known = min(own_size or _ATTR_MIN, entry_size - 16)
-    clockid = struct.unpack_from("<i", entry, 92)[0] if known >= 96 else 0
-    offset, size = struct.unpack_from("<QQ", entry, entry_size - 16)
+def parse_attr(entry: bytes, order: str = "<") -> Attr:
+    """A ``perf_event_attr`` of at least 64 bytes, of any later size; its ids are not in it.
+
+    In files of the other order the flags are counted from the top bit of each byte on: a C
+    bit field begins there on such machines.
+    """
+    kind, own_size, config = struct.unpack_from(order + "IIQ", entry, 0)
+    period, sample_type, read_format = struct.unpack_from(order + "3Q", entry, 16)
+    flag_bytes = entry[40:48]
+    if order == ">":
+        flag_bytes = bytes(int(f"{byte:08b}"[::-1], 2) for byte in flag_bytes)
+    known = min(own_size or ATTR_MIN, len(entry))
+    clockid = struct.unpack_from(order + "i", entry, 92)[0] if known >= 96 else 0
+    flags = int.from_bytes(flag_bytes, "little")
     ids = np.empty(0, np.uint64)
+    return Attr(kind, config, period, sample_type, read_format, flags, clockid, ids)
+
+
+def _attr_entry(buf: Any, at: int, entry_size: int, order: str, issues: IssueLog) -> Attr:
+    """An attr of the header's table; where its ids lie stands in the last 16 bytes."""
+    entry = bytes(buf[at : at + entry_size])
+    attr = parse_attr(entry[:-16], order)
+    offset, size = struct.unpack_from(order + "QQ", entry, entry_size - 16)
     if size:
         if offset + size > len(buf):
             issues.add("parse", "ids_cut", f"offset {at:#x}: ids of an event lie outside the file")
         else:
-            ids = np.frombuffer(buf, "<u8", size // 8, offset).astype(np.uint64)
-    return Attr(kind, config, period, sample_type, read_format, flags, clockid, ids)
-
-
-class _Cursor:
-    """Reads a feature from front to end; ``struct.error`` where it is too short."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def u32(self) -> int:
-        (value,) = struct.unpack_from("<I", self.data, self.at)
-        self.at += 4
-        return int(value)
-
-    def u64(self) -> int:
-        (value,) = struct.unpack_from("<Q", self.data, self.at)
-        self.at += 8
-        return int(value)
-
-    def take(self, size: int) -> bytes:
-        if size > len(self.data) - self.at:
-            raise struct.error("too short")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def count(self, least: int) -> int:
-        """A count of things of at least that many bytes each."""
-        n = self.u32()
-        if n * least > len(self.data) - self.at:
-            raise struct.error("too short")
-        return n
-
-    def string(self) -> str:
-        """A length, and that many bytes with a NUL somewhere inside."""
-        return self.take(self.u32()).split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
-
-    def strings(self) -> list[str]:
-        return [self.string() for _ in range(self.count(4))]
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.at
-
-
-@dataclass
-class Features:
-    """What the features tell; None or empty where a feature is absent or cannot be read."""
-
-    hostname: str | None = None
-    osrelease: str | None = None
-    version: str | None = None
-    arch: str | None = None
-    cpudesc: str | None = None
-    cpuid: str | None = None
-    cpus_available: int | None = None
-    cpus_online: int | None = None
-    total_mem_kb: int | None = None
-    cmdline: list[str] = field(default_factory=list)
-    clock_resolution_ns: int | None = None
-    #: (clockid, wall clock ns, clock ns): wall = wall_ns + (t - clock_ns).
-    clock_data: tuple[int, int, int] | None = None
-    sample_time: tuple[int, int] | None = None
-    topology: HeaderTopology | None = None
-
-    @property
-    def command(self) -> str | None:
-        """The command line as one would type it."""
-        return " ".join(shlex.quote(word) for word in self.cmdline) or None
-
-
-_STRINGS = {
-    3: "hostname", 4: "osrelease", 5: "version", 6: "arch", 8: "cpudesc", 9: "cpuid",
-}  # fmt: skip
-
-
-def parse_features(buf: Any, header: PerfHeader, issues: IssueLog) -> Features:
-    """All features but TRACING_DATA; EVENT_DESC goes into the names of the attrs."""
-    out = Features()
-    parts: dict[str, Any] = {}
-    for bit, (offset, size) in header.features.items():
-        if bit == 1 or bit not in FEATURE_NAMES:
-            continue
-        cursor = _Cursor(bytes(buf[offset : offset + size]))
-        try:
-            _feature(bit, cursor, out, parts, header)
-        except (struct.error, ValueError):
-            name = FEATURE_NAMES[bit]
-            issues.add(
-                "parse", "feature_unreadable", f"offset {offset:#x}: feature {name} is unreadable"
-            )
-    if parts or out.cpus_available:
-        out.topology = HeaderTopology(
-            available=out.cpus_available or 0, online=out.cpus_online or 0, **parts
-        )
-    return out
-
-
-def _feature(
-    bit: int, cursor: _Cursor, out: Features, parts: dict[str, Any], header: PerfHeader
-) -> None:
-    if bit in _STRINGS:
-        setattr(out, _STRINGS[bit], cursor.string() or None)
-    elif bit == 7:
-        # available, online; some very old files have them the other way round
-        pair = (cursor.u32(), cursor.u32())
-        out.cpus_available, out.cpus_online = max(pair), min(pair)
-    elif bit == 10:
-        out.total_mem_kb = cursor.u64()
-    elif bit == 11:
-        out.cmdline = cursor.strings()
-    elif bit == 12:
-        _event_desc(cursor, header.attrs)
-    elif bit == 13:
-        _cpu_topology(cursor, parts, out.cpus_available or 0)
-    elif bit == 14:
-        nodes = {}
-        for _ in range(cursor.count(24)):
-            node = cursor.u32()
-            cursor.take(16)
-            nodes[node] = cursor.string()
-        parts["nodes"] = nodes
-    elif bit == 20:
-        if cursor.u32() != 1:
-            raise ValueError("unknown version")
-        parts["caches"] = [_cache(cursor) for _ in range(cursor.count(28))]
-    elif bit == 21:
-        out.sample_time = (cursor.u64(), cursor.u64())
-    elif bit == 23:
-        out.clock_resolution_ns = cursor.u64()
-    elif bit == 29:
-        if cursor.u32() != 1:
-            raise ValueError("unknown version")
-        out.clock_data = (cursor.u32(), cursor.u64(), cursor.u64())
-
-
-def _event_desc(cursor: _Cursor, attrs: list[Attr]) -> None:
-    """Names of the attrs: found by an id, or by the place where there are no ids."""
-    n = cursor.u32()
-    attr_size = cursor.u32()
-    if attr_size < _ATTR_MIN or n * (attr_size + 8) > cursor.left:
-        raise ValueError("impossible sizes")
-    by_id = {int(i): a for a in attrs for i in a.ids[:1]}
-    for index in range(n):
-        (config,) = struct.unpack_from("<Q", cursor.take(attr_size), 8)
-        n_ids = cursor.count(8)
-        name = cursor.string()
-        ids = struct.unpack(f"<{n_ids}Q", cursor.take(8 * n_ids))
-        attr = by_id.get(ids[0]) if ids else None
-        if attr is None and n == len(attrs) and attrs[index].config == config:
-            attr = attrs[index]
-        if attr is not None and name:
-            attr.name = name
-
-
-def _cpu_topology(cursor: _Cursor, parts: dict[str, Any], available: int) -> None:
-    """Lists of siblings; then, as perf grew, core and package ids by CPU, dies, die ids."""
-    parts["cores"] = cursor.strings()
-    parts["threads"] = cursor.strings()
-    if not 0 < available <= cursor.left // 8:
-        return
-    signed = [struct.unpack("<ii", cursor.take(8)) for _ in range(available)]
-    parts["per_cpu"] = signed
-    if cursor.left >= 4:
-        parts["dies"] = cursor.strings()
-
-
-def _cache(cursor: _Cursor) -> HeaderCache:
-    level = cursor.u32()
-    cursor.take(12)
-    kind, _, cpus = cursor.string(), cursor.string(), cursor.string()
-    return HeaderCache(level, kind, cpus)
-
-
-@dataclass(frozen=True)
-class TracingData:
-    """The blob that ``perf record`` copies from tracefs: formats, and names of tasks in 0.6."""
-
-    formats: list[EventFormat]
-    cmdlines: list[tuple[int, bytes]]
-    long_size: int
-    page_size: int
-
-
-_MAGIC = b"\x17\x08\x44tracing"
-
-
-def parse_tracing_data(blob: bytes) -> TracingData:
-    """Formats and cmdlines of a tracing blob (tools/perf/util/trace-event-read.c).
-
-    Formats that stand before a cut are given.
-
-    Raises
-    ------
-    ValueError
-        Not such a blob.
-    """
-    if blob[:10] != _MAGIC:
-        raise ValueError("no tracing data")
-    end = blob.find(b"\0", 10, 42)
-    if end < 0 or len(blob) < end + 7:
-        raise ValueError("tracing data cut in its head")
-    version = blob[10:end]
-    big, long_size = blob[end + 1], blob[end + 2]
-    order = ">" if big else "<"
-    (page_size,) = struct.unpack_from(order + "I", blob, end + 3)
-    out = TracingData([], [], long_size, page_size)
-    at = end + 7
-
-    def number(size: int) -> int:
-        nonlocal at
-        (value,) = struct.unpack_from(order + ("I" if size == 4 else "Q"), blob, at)
-        at += size
-        return int(value)
-
-    def text(size: int) -> bytes:
-        nonlocal at
-        if size > len(blob) - at:
-            raise struct.error("too short")
-        at += size
-        return blob[at - size : at]
-
-    try:
-        for head in (b"header_page\0", b"header_event\0"):
-            if text(len(head)) != head:
-                raise ValueError("tracing data without " + head[:-1].decode())
-            text(number(8))
-        for _ in range(number(4)):
-            _add(out, text(number(8)), "ftrace")
-        for _ in range(number(4)):
-            stop = blob.index(b"\0", at)
-            system = blob[at:stop].decode("utf-8", "backslashreplace")
-            at = stop + 1
-            for _ in range(number(4)):
-                _add(out, text(number(8)), system)
-        text(number(4))  # kallsyms
-        text(number(4))  # printk formats
-        if version == b"0.6":
-            for line in text(number(8)).split(b"\n"):
-                pid, _, comm = line.strip(b"\0").partition(b" ")
-                if pid.isdigit() and len(pid) < 10 and comm:
-                    out.cmdlines.append((int(pid), comm))
-    except (struct.error, ValueError):
-        if not out.formats:
-            raise ValueError("tracing data cut before its formats") from None
-    return out
-
-
-def _add(out: TracingData, text: bytes, system: str) -> None:
-    fmt = EventFormat.parse(text, system)
-    if fmt is not None:
-        out.formats.append(fmt)
+            attr.ids = np.frombuffer(buf, order + "u8", size // 8, offset).astype(np.uint64)
+    return attr

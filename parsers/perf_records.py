@@ -1,32 +1,29 @@
-"""The record stream of a perf.data file: whose a record is, one pass over it, names in it.
+"""The record stream of a perf.data file: whose a record is, and one pass over it.
 
 :class:`AttrTable` tells to which attr a record belongs and where its fields stand;
-:class:`Scan` walks the data section and gives rows in the order of time; :class:`NameLog`
-reads the rare records (COMM, FORK, sums of losses) that the pass only notes.
+:class:`Scan` walks the records and gives rows in the order of time.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from traceana.columns import NULL_I64, NameChange
+from traceana.columns import NULL_I64
 from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.payload import ROW_LOST
 from traceana.parsers.perf_header import Attr, PerfHeader
-from traceana.schema import Evidence
+from traceana.parsers.perf_stream import Arena, Segment, Stream
 
-__all__ = ["TARGET_ROWS", "AttrTable", "NameLog", "Rows", "Scan"]
+__all__ = ["TARGET_ROWS", "AttrTable", "Rows", "Scan"]
 
 #: Rows between two sorts: some MB of records, still in the caches when they are decoded.
 TARGET_ROWS = 1 << 15
-_MISC_BPF_DROPPED = 1 << 15
-_COMM_MAX = 15
 
 
 def _fixed_offset(sample_type: int, bit: int) -> int:
@@ -88,10 +85,12 @@ class AttrTable:
         for line, attr in zip(table, attrs, strict=True):
             kind = attr.sample_type
             line[kernels.A_READ_FORMAT] = attr.read_format & 0x1F
+            line[kernels.A_TYPE] = kind & 0xFFFFFFFF
             line[kernels.A_FLAGS] = (
                 kernels.F_READ * bool(kind & kernels.S_READ)
                 | kernels.F_CALLCHAIN * bool(kind & kernels.S_CALLCHAIN)
                 | kernels.F_RAW * bool(kind & kernels.S_RAW)
+                | kernels.F_SAMPLED * attr.sampled
             )
             line[kernels.A_TID] = _fixed_offset(kind, kernels.S_TID)
             line[kernels.A_TIME] = _fixed_offset(kind, kernels.S_TIME)
@@ -124,6 +123,8 @@ class Rows:
     length: npt.NDArray[np.int32]
     row: npt.NDArray[np.int32]
     order: npt.NDArray[np.int64]
+    #: In which ``off`` counts.
+    buf: npt.NDArray[np.uint8]
     #: Everything up to this time has been given out, this batch included.
     until: int
 
@@ -138,7 +139,24 @@ def _bigger(old: _Column, rows: int) -> _Column:
 
 
 class Scan:
-    """One pass over the data section; the rows come out in the order of time."""
+    """One pass over the records; the rows come out in the order of time.
+
+    The records are read where they lie in the file as long as that can be. From the first one on
+    that cannot (packed, split, of another byte order, one of several files) they are laid into
+    an :class:`~traceana.parsers.perf_stream.Arena`; a batch says in which buffer its rows lie.
+
+    Parameters
+    ----------
+    buf : uint8[:] read-only
+    header : PerfHeader
+    attrs : AttrTable
+    row_of_attr : int64[n]      row per attr, -1: not wanted
+    row_of_type : int32[65536]  common_type to row, for samples of an unknown id
+    bare : int64[n, 5] or None  rows per attr for records without RAW data: samples of the
+                                attr, and SWITCH records out, in, wide out, wide in
+    parts : list of (name, uint8[:])   files of a folder: bare records of one ring each
+    marks : bool                tell LOST rows, names and thread groups
+    """
 
     def __init__(
         self,
@@ -150,26 +168,47 @@ class Scan:
         *,
         marks: bool,
         target: int = TARGET_ROWS,
+        bare: npt.NDArray[np.int64] | None = None,
+        parts: Sequence[tuple[str, npt.NDArray[np.uint8]]] = (),
     ) -> None:
         self._buf = buf
         self._end = header.data_end
         self._attrs = attrs
         self._table = attrs.table.copy()
         self._table[:, kernels.A_ROW] = row_of_attr
+        if bare is not None:
+            wanted = bare[:, 0] >= 0
+            self._table[wanted, kernels.A_ROW] = bare[wanted, 0]
+            self._table[wanted, kernels.A_FLAGS] |= kernels.F_BARE
+            self._table[:, kernels.W_OUT : kernels.W_WIDE_IN + 1] = bare[:, 1:]
         self._ids = attrs.ids.copy()
         self._row_of_type = row_of_type
         self._marks = marks
         self._target = target
+        self._order_of_bytes = header.order
+        self._form = kernels.FORM_PIPE * header.pipe + kernels.FORM_SIMPLEPERF * header.simpleperf
+        self._arena: Arena | None = None
+        self._segments: deque[Segment] = deque()
+        self._segment: Segment | None = None
+        self._laid: list[Segment] = []
+        #: Several rings, each in the order of time: their marks count, not those in the files.
+        self._several = bool(parts)
         self.counts = np.zeros(len(attrs.attrs), np.int64)
         self.type_counts = np.zeros(1 << 16, np.int64)
         self.records = np.zeros(256, np.int64)
         self.lost = np.zeros((kernels.CPU_LIMIT + 1, 3), np.int64)
+        self._seen = np.zeros((kernels.CPU_LIMIT + 1, 4), np.int64)
         self.state = np.zeros(kernels.N_STATE, np.int64)
         self.state[kernels.ST_OFF] = header.data_start
+        self.state[kernels.ST_FORM] = self._form
         self.late = 0
-        #: Offset at which damage ended the pass, and what it was.
-        self.damage: tuple[int, str] | None = None
-        self.misc: list[int] = []
+        #: File of the folder ("": the only one), offset, and what ended the reading there.
+        self.damages: list[tuple[str, int, str]] = []
+        self.max_ts = 0
+        self._emitted = NULL_I64
+        self._bad_told = False
+        #: COMM, FORK and LOST_SAMPLES records, for :class:`~traceana.parsers.perf_names.NameLog`.
+        self.misc: list[bytes] = []
         self.tgids: list[tuple[int, int, int]] = []
         self._misc = np.zeros(4096, np.int64)
         self._tgids = np.zeros((4096, 3), np.int64)
@@ -180,6 +219,18 @@ class Scan:
         self._length = np.empty(0, np.int32)
         self._row = np.empty(0, np.int32)
         self._grow(max(64, target + target // 4))
+        if parts or header.order == ">":
+            self._use_arena(
+                [self._stream(buf, header.data_start, header.data_end, "data" if parts else "")]
+                + [self._stream(part, 0, len(part), name) for name, part in parts]
+            )
+
+    def _stream(self, buf: npt.NDArray[np.uint8], start: int, end: int, name: str) -> Stream:
+        return Stream(buf, start, end, self._order_of_bytes, self._form, name)
+
+    def _use_arena(self, streams: list[Stream]) -> None:
+        self._arena = Arena(streams, self._buf, self._attrs, self._order_of_bytes)
+        self.state[kernels.ST_OFF] = self._end = 0
 
     def _grow(self, rows: int) -> None:
         self._ts = _bigger(self._ts, rows)
@@ -190,8 +241,23 @@ class Scan:
         self._sort = [np.empty(rows, np.int64) for _ in range(4)]
 
     @property
+    def offsets(self) -> list[int]:
+        """How far each file is read: the capture, then those of ``parts``."""
+        if self._arena is None:
+            return [int(self.state[kernels.ST_OFF])]
+        return [stream.at for stream in self._arena.streams]
+
+    @property
     def offset(self) -> int:
-        return int(self.state[kernels.ST_OFF])
+        """Bytes of the files done."""
+        return sum(self.offsets)
+
+    def file_offset(self, at: int) -> int:
+        """Where in its file a place of the current buffer comes from (of packed data: about)."""
+        if not self._laid:
+            return at
+        inside = (s for s in self._laid if s.start <= at < s.end)
+        return next(inside, self._laid[0]).file_offset(at)
 
     def id_cpu(self, ident: int) -> int:
         """CPU of an id by the ID_INDEX records seen so far, -1 when not told."""
@@ -200,76 +266,150 @@ class Scan:
 
     def _drain(self) -> None:
         st = self.state
-        self.misc += self._misc[: int(st[kernels.ST_MISC])].tolist()
+        for at in self._misc[: int(st[kernels.ST_MISC])].tolist():
+            size = int(self._buf[at + 6]) | int(self._buf[at + 7]) << 8
+            self.misc.append(self._buf[at : at + size].tobytes())
         self.tgids += map(tuple, self._tgids[: int(st[kernels.ST_TGIDS])].tolist())
         st[kernels.ST_MISC] = st[kernels.ST_TGIDS] = 0
+
+    def _run(self) -> int:
+        """Read on in the current buffer; why it stopped."""
+        while True:
+            why = int(
+                kernels.scan(
+                    self._buf, np.int64(self._end), np.int64(self._target),
+                    np.int64(self._attrs.id_at), np.int64(self._attrs.id_back),
+                    np.int64(self._attrs.same_types), self._table, self._ids, self._row_of_type,
+                    np.int64(self._marks), self._ts, self._cpu, self._off, self._length, self._row,
+                    self._misc, self._tgids, self._tgid_of, self.lost, self._seen, self.counts,
+                    self.type_counts, self.records, self.state,
+                )
+            )  # fmt: skip
+            self._drain()
+            if why not in (kernels.MISC_FULL, kernels.TGIDS_FULL):
+                break
+        st = self.state
+        if st[kernels.ST_FIRST_BAD] and not self._bad_told:
+            self._bad_told = True
+            st[kernels.ST_FIRST_BAD] = self.file_offset(int(st[kernels.ST_FIRST_BAD]))
+        return why
+
+    def _next_segment(self) -> bool:
+        """Go on with the next run of records that lies in the arena, if any."""
+        st = self.state
+        if self._several and self._segment is not None:
+            stream = self._segment.stream
+            stream.last = max(stream.last, int(st[kernels.ST_MAX]))
+            self.max_ts = max(self.max_ts, stream.last)
+        if not self._segments:
+            return False
+        self._segment = self._segments.popleft()
+        st[kernels.ST_OFF] = self._segment.start
+        self._end = self._segment.end
+        if self._several:
+            st[kernels.ST_MAX] = 0
+            st[kernels.ST_LAST_TS] = self._segment.stream.last
+        return True
+
+    def _load(self) -> bool:
+        """Lay the next pieces into the arena; False when all is read."""
+        arena = self._arena
+        if arena is None:
+            return False
+        n = int(self.state[kernels.ST_ROWS])
+        self._laid = arena.load(self._off, self._length, self._row, n) or self._laid
+        self._segments.extend(self._laid if self._buf is not arena.buf else ())
+        self._buf = arena.buf
+        return self._next_segment()
+
+    def _limit(self) -> int:
+        """Up to which time all is read."""
+        if self._several and self._arena is not None:
+            lasts = [s.last for s in self._arena.streams if not s.done]
+            return min(lasts) - 1 if lasts else 0
+        return int(self.state[kernels.ST_LIMIT])
 
     def batches(self) -> Iterator[Rows]:
         """All rows, in batches; the arrays are used again for the next one."""
         st = self.state
-        emitted = NULL_I64
         while True:
-            why = kernels.scan(
-                self._buf, self._end, self._target, self._attrs.id_at, self._attrs.id_back,
-                int(self._attrs.same_types), self._table, self._ids, self._row_of_type,
-                int(self._marks), self._ts, self._cpu, self._off, self._length, self._row,
-                self._misc, self._tgids, self._tgid_of, self.lost, self.counts,
-                self.type_counts, self.records, st,
-            )  # fmt: skip
-            self._drain()
-            if why in (kernels.MISC_FULL, kernels.TGIDS_FULL):
-                continue
+            why = self._run()
+            if why == kernels.SPECIAL:
+                # From here on it cannot be read in place.
+                at = int(st[kernels.ST_OFF])
+                self._use_arena([self._stream(self._buf, at, self._end, "")])
+                why = kernels.END
             n = int(st[kernels.ST_ROWS])
             if why == kernels.FULL:
-                if st[kernels.ST_ROUNDS] == 0 or self._sortable(n) < n // 2:
+                if self._sortable(n) < n // 2 or not n:
                     self._grow(2 * len(self._ts))
                     continue
-            elif why != kernels.ROUND:
+                yield from self._give(n, self._limit())
+                continue
+            if why == kernels.ROUND:
+                if not self._several:
+                    yield from self._give(n, self._limit())
+                continue
+            if self._arena is None:
                 self._finish(why)
-                n = self._place_rest(n)
-            last = why not in (kernels.ROUND, kernels.FULL)
-            limit = (1 << 62) if last else int(st[kernels.ST_LIMIT])
-            if n:
-                ready = self._order(n, limit)
-                order = self._sort[0]
-                ts = self._ts
-                if ready:
-                    first = int(ts[order[0]])
-                    if first < emitted:
-                        self.late += int(np.count_nonzero(ts[order[:ready]] < emitted))
-                    emitted = max(emitted, int(ts[order[ready - 1]]))
-                    yield Rows(
-                        ts, self._cpu, self._off, self._length, self._row, order[:ready], emitted
-                    )
-                rest = order[ready:n]
-                self._ts[: n - ready] = self._ts[rest]
-                self._cpu[: n - ready] = self._cpu[rest]
-                self._off[: n - ready] = self._off[rest]
-                self._length[: n - ready] = self._length[rest]
-                self._row[: n - ready] = self._row[rest]
-                st[kernels.ST_ROWS] = n - ready
-            if last:
-                return
+            elif self._next_segment():
+                continue
+            else:
+                if n >= self._target:
+                    yield from self._give(n, self._limit())
+                if self._load():
+                    continue
+                self.damages += [(s.name, *s.damage) for s in self._arena.streams if s.damage]
+            self.max_ts = max(self.max_ts, int(st[kernels.ST_MAX]))
+            yield from self._give(self._place_rest(int(st[kernels.ST_ROWS])), 1 << 62)
+            return
+
+    def _give(self, n: int, limit: int) -> Iterator[Rows]:
+        """The rows up to a time, sorted; the others move to the front."""
+        if not n:
+            return
+        ready = self._order(n, limit)
+        order = self._sort[0]
+        ts = self._ts
+        if ready:
+            if int(ts[order[0]]) < self._emitted:
+                self.late += int(np.count_nonzero(ts[order[:ready]] < self._emitted))
+            self._emitted = max(self._emitted, int(ts[order[ready - 1]]))
+            yield Rows(
+                ts, self._cpu, self._off, self._length, self._row, order[:ready], self._buf,
+                self._emitted,
+            )  # fmt: skip
+        rest = order[ready:n]
+        self._ts[: n - ready] = self._ts[rest]
+        self._cpu[: n - ready] = self._cpu[rest]
+        self._off[: n - ready] = self._off[rest]
+        self._length[: n - ready] = self._length[rest]
+        self._row[: n - ready] = self._row[rest]
+        self.state[kernels.ST_ROWS] = n - ready
 
     def _sortable(self, n: int) -> int:
         """How many rows could be given out now."""
-        return int(np.count_nonzero(self._ts[:n] <= self.state[kernels.ST_LIMIT]))
+        return int(np.count_nonzero(self._ts[:n] <= self._limit()))
 
     def _order(self, n: int, limit: int) -> int:
         """Sort the first n rows into ``_sort[0]``; how many of them are up to ``limit``."""
         kernels.order_by_time(self._ts, n, *self._sort)
-        ordered = self._ts[self._sort[0][:n]]
+        order = self._sort[0][:n]
+        ordered = self._ts[order]
+        if self._several:
+            # of files that were not read at the same pace the lower CPU comes first
+            cpus = self._cpu[order]
+            if ((ordered[1:] == ordered[:-1]) & (cpus[1:] < cpus[:-1])).any():
+                order[:] = order[np.lexsort((cpus, ordered))]
         return int(np.searchsorted(ordered, limit, side="right"))
 
     def _finish(self, why: int) -> None:
-        at = self.offset
+        at = int(self.state[kernels.ST_OFF])
         if why == kernels.BAD_SIZE:
             size = int(self._buf[at + 6]) | int(self._buf[at + 7]) << 8
-            self.damage = (at, f"record of size {size}")
+            self.damages.append(("", at, f"record of size {size}"))
         elif why == kernels.CUT:
-            self.damage = (at, "the last record is cut")
-        elif why == kernels.COMPRESSED:
-            self.damage = (at, "compressed record")
+            self.damages.append(("", at, "the last record is cut"))
 
     def _place_rest(self, n: int) -> int:
         """LOST rows for losses after which their CPU had no sample any more."""
@@ -287,82 +427,3 @@ class Scan:
         self._ts[n], self._cpu[n], self._off[n] = ts, cpu, count
         self._length[n], self._row[n] = 0, ROW_LOST
         return n + 1
-
-
-class NameLog:
-    """Names and thread groups from COMM and FORK records and from the TIDs of samples."""
-
-    def __init__(self, buf: npt.NDArray[np.uint8], attrs: AttrTable, scan: Scan) -> None:
-        self._buf = buf
-        self._attrs = attrs
-        self._scan = scan
-        self._pending: list[NameChange] = []
-        #: (cpu, count) of LOST_SAMPLES records that tell a sum.
-        self.lost_samples: list[tuple[int, int]] = []
-
-    def _trailer(self, record: bytes, least: int) -> tuple[int, int]:
-        """(time, id) of a record's sample_id trailer; 0, 0 where it has none."""
-        attrs = self._attrs
-        back = attrs.id_back
-        slot = -1
-        ident = 0
-        if back > 0 and len(record) >= least + back:
-            (ident,) = struct.unpack_from("<Q", record, len(record) - back)
-            slot = attrs.slot(ident)
-        # records that perf itself made up have the id 0: the first attr is meant
-        line = attrs.table[attrs.ids[slot, 1] if slot >= 0 else 0]
-        at, size = int(line[kernels.T_TIME]), int(line[kernels.T_SIZE])
-        if at < 0 or len(record) < least + size:
-            return 0, ident
-        (time,) = struct.unpack_from("<Q", record, len(record) - at)
-        return (int(time) if time < kernels.TS_LIMIT else 0), ident
-
-    def collect(self) -> None:
-        """Take over what the scan has met since the last call."""
-        for tid, tgid, ts in self._scan.tgids:
-            self._pending.append(NameChange(tid, tgid, None, ts))
-        self._scan.tgids.clear()
-        for at in self._scan.misc:
-            kind, misc, size = struct.unpack("<IHH", self._buf[at : at + 8].tobytes())
-            record = self._buf[at : at + size].tobytes()
-            if kind == kernels.R_COMM and size >= 24:
-                self._comm(record)
-            elif kind == kernels.R_FORK and size >= 32:
-                pid, _, tid, _, time = struct.unpack_from("<4IQ", record, 8)
-                if 0 < tid < kernels.PID_LIMIT:
-                    known = 0 < time < kernels.TS_LIMIT
-                    self._pending.append(
-                        NameChange(tid, pid, None, time if known else None, Evidence.FORK)
-                    )
-            elif kind == kernels.R_LOST_SAMPLES and size >= 16 and not misc & _MISC_BPF_DROPPED:
-                self._lost_samples(record)
-        self._scan.misc.clear()
-
-    def _comm(self, record: bytes) -> None:
-        pid, tid = struct.unpack_from("<II", record, 8)
-        comm = record[16:].split(b"\0", 1)[0]
-        if not 0 < tid < kernels.PID_LIMIT or not comm or comm == b"<...>":
-            return
-        # the text is padded so that the trailer stands at a multiple of 8
-        ts, _ = self._trailer(record, 16 + (len(comm) + 8) // 8 * 8)
-        tgid = pid if 0 < pid < kernels.PID_LIMIT else None
-        self._pending.append(NameChange(tid, tgid, comm[:_COMM_MAX], ts or None, Evidence.HEADER))
-
-    def _lost_samples(self, record: bytes) -> None:
-        (count,) = struct.unpack_from("<Q", record, 8)
-        _, ident = self._trailer(record, 16)
-        if 0 < count < kernels.TS_LIMIT:
-            self.lost_samples.append((self._scan.id_cpu(ident), count))
-
-    def merged(self, names: list[NameChange], until: int | None) -> list[NameChange]:
-        """These names and the collected ones up to a time, in its order."""
-        ready, later = [], []
-        for change in self._pending:
-            if until is None or change.ts is None or change.ts <= until:
-                ready.append(change)
-            else:
-                later.append(change)
-        self._pending = later
-        if not ready:
-            return names
-        return sorted(names + ready, key=lambda c: -1 if c.ts is None else c.ts)

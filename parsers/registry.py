@@ -2,7 +2,8 @@
 
 Adding a form: a module with ``open_NAME(path, buf) -> Reader`` (``buf`` is the unwrapped content,
 read-only), and a line in ``FORMS``: for binary forms with a test of the first bytes here, for
-texts with a function ``sniff(head) -> float`` in the module (0 to 1, the surest wins).
+texts with a function ``sniff(head) -> float`` in the module (0 to 1, the surest wins), for forms
+of many files with four functions (see :class:`Form`).
 Adding a thing that is not to be read: a line in ``_refusals``.
 """
 
@@ -15,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from traceana.errors import FormatError, InputError, UnsupportedError
+from traceana.errors import FormatError, InputError, UnsupportedError, UsageError
+from traceana.parsers.archive import is_tar
+from traceana.parsers.cut import cut_reader
+from traceana.parsers.perfetto_wire import is_perfetto
 from traceana.parsers.reader import Reader
-from traceana.parsers.unwrap import Input, open_input
+from traceana.parsers.unwrap import Entry, open_input
 
 __all__ = ["FORMS", "Form", "open_reader"]
 
@@ -27,41 +31,65 @@ HEAD = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that can be read: ``module`` has ``opener``; ``magic`` is the test of binary forms."""
+    """A form that can be read: ``module`` has ``opener``.
+
+    ``magic`` is the test of binary forms, by the first bytes and the size. A form of ``many``
+    files is a folder or a tar archive; its module has ``is_NAME_folder(path)``,
+    ``open_NAME_folder(path)``, ``is_NAME_tar(buf)`` and ``open_NAME_tar(path, buf)``, where NAME
+    is the ``opener``. ``buffers``: the opener takes ``buffer``.
+    """
 
     name: str
     module: str
     opener: str
-    magic: Callable[[bytes], bool] | None = None
+    magic: Callable[[bytes, int], bool] | None = None
+    many: bool = False
+    buffers: bool = False
 
-    def confidence(self, head: bytes) -> float:
+    def call(self, function: str, *args: Any, **options: Any) -> Any:
+        """Call a function of the module."""
+        return getattr(importlib.import_module(self.module), function)(*args, **options)
+
+    def confidence(self, head: bytes, size: int) -> float:
         """How sure it is that the content has this form."""
+        if self.many:
+            return 0.0
         if self.magic is not None:
-            return 1.0 if self.magic(head) else 0.0
-        return float(importlib.import_module(self.module).sniff(head))
+            return 1.0 if self.magic(head, size) else 0.0
+        return float(self.call("sniff", head))
 
-    def open(self, path: Path, buf: Any) -> Reader:
-        reader: Reader = getattr(importlib.import_module(self.module), self.opener)(path, buf)
+    def open(self, path: Path, buf: Any, buffer: str | None = None) -> Reader:
+        options = {"buffer": buffer} if self.buffers else {}
+        reader: Reader = self.call(self.opener, path, buf, **options)
         return reader
 
 
-def _is_trace_dat(head: bytes) -> bool:
+def _is_trace_dat(head: bytes, size: int) -> bool:
     return head.startswith(b"\x17\x08\x44tracing")
 
 
-def _is_perf_data(head: bytes) -> bool:
-    if head[:8] not in (b"PERFILE2", b"2ELIFREP"):
-        return False
-    order: Any = "little" if head[:8] == b"PERFILE2" else "big"
-    return int.from_bytes(head[8:16], order) != 16
+def _is_perf_data(head: bytes, size: int) -> bool:
+    return head[:8] in (b"PERFILE2", b"2ELIFREP", b"PERFFILE", b"ELIFFREP")
 
+
+def _is_perfetto(head: bytes, size: int) -> bool:
+    return is_perfetto(head)
+
+
+_HERE = "traceana.parsers."
 
 FORMS: tuple[Form, ...] = (
-    Form("trace.dat", "traceana.parsers.trace_dat", "open_trace_dat", _is_trace_dat),
-    Form("perf.data", "traceana.parsers.perf_data", "open_perf_data", _is_perf_data),
-    Form("tracefs text", "traceana.parsers.ftrace_text", "open_ftrace_text"),
-    Form("trace-cmd report text", "traceana.parsers.trace_cmd_text", "open_trace_cmd_text"),
-    Form("perf script text", "traceana.parsers.perf_script", "open_perf_script"),
+    Form("trace.dat", _HERE + "trace_dat", "open_trace_dat", _is_trace_dat, buffers=True),
+    Form("perf.data", _HERE + "perf_data", "open_perf_data", _is_perf_data),
+    Form("perf.data folder", _HERE + "perf_folder", "perf", many=True),
+    Form("SchedViz archive", _HERE + "schedviz", "schedviz", many=True),
+    Form("raw ring-buffer pages with formats", _HERE + "raw_pages", "raw_pages", many=True),
+    Form("Perfetto trace", _HERE + "perfetto", "open_perfetto", _is_perfetto),
+    Form("tracefs text", _HERE + "ftrace_text", "open_ftrace_text"),
+    Form("trace-cmd report text", _HERE + "trace_cmd_text", "open_trace_cmd_text"),
+    Form("perf script text", _HERE + "perf_script", "open_perf_script"),
+    Form("systrace, atrace", _HERE + "systrace", "open_systrace"),
+    Form("console dump", _HERE + "console_dump", "open_console_dump"),
 )
 
 _GIVE_CAPTURE = (
@@ -77,31 +105,6 @@ class _Refusal:
     what: str
     hint: str = _GIVE_CAPTURE
     known: bool = False
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 63:
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-        shift += 7
-    return -1, at
-
-
-def _is_perfetto(head: bytes, size: int) -> bool:
-    """A run of length-delimited fields 1 whose content begins with a plausible field, too."""
-    at = packets = 0
-    while at < len(head) and head[at] == 0x0A and packets < 8:
-        length, at = _varint(head, at + 1)
-        if length < 2 or at + length > size:
-            return False
-        if at < len(head) and (head[at] & 7 not in (0, 1, 2, 5) or head[at] >> 3 == 0):
-            return False
-        at += length
-        packets += 1
-    return packets >= 2 and (at >= len(head) or packets == 8 or head[at] == 0x0A)
 
 
 def _is_ring_page(head: bytes) -> bool:
@@ -133,8 +136,6 @@ def _is_ring_page(head: bytes) -> bool:
 
 
 _MAGICS: tuple[tuple[int, bytes, _Refusal], ...] = (
-    (0, b"PERFFILE", _Refusal("a perf.data of version 1 (perf before 3.0)", known=True)),
-    (0, b"ELIFFREP", _Refusal("a perf.data of version 1 (perf before 3.0)", known=True)),
     (0, b"OHOSPROF", _Refusal("an OpenHarmony .htrace", known=True)),
     (0, b"Ftrace!\0", _Refusal("uftrace data, not an ftrace of the kernel")),
     (0, b"\xc1\xfc\x1f\xc1", _Refusal("a stream of a CTF trace (LTTng)", known=True)),
@@ -194,49 +195,27 @@ _TEXTS: tuple[tuple[bytes, _Refusal], ...] = (
 )
 
 
-def _tar_refusal(head: bytes) -> _Refusal | None:
-    if head[257:262] != b"ustar" and not _old_tar(head):
-        return None
-    if re.search(rb"(^|[\0/])(traces/cpu\d|metadata\.textproto|formats/)", head):
-        return _Refusal("a SchedViz archive", _GIVE_CAPTURE, known=True)
-    return _Refusal(
-        "a tar archive without traces/cpuN (SchedViz has them)",
-        "unpack it and give the capture inside",
-    )
-
-
-def _old_tar(head: bytes) -> bool:
-    """A tar header from before POSIX: the sum over it is right."""
-    block = head[:512]
-    stored = block[148:156].strip(b"\0 ")
-    if len(block) < 512 or not stored or re.fullmatch(rb"[0-7]+", stored) is None:
-        return False
-    return int(stored, 8) == sum(block[:148]) + 8 * 32 + sum(block[156:])
+_TAR = _Refusal(
+    "a tar archive without a capture (nor traces/cpuN: SchedViz has them)",
+    "unpack it and give the capture inside",
+)
 
 
 def _refusals(head: bytes, size: int) -> Iterator[_Refusal]:
     """What the content is, of the things that are known and not read."""
-    if head[:8] in (b"PERFILE2", b"2ELIFREP"):
-        yield _Refusal(
-            "a perf.data of pipe mode (perf record -o -)",
-            "make a file of it: perf inject -i FILE -o NEW, or give what perf script prints",
-            known=True,
-        )
     for at, magic, refusal in _MAGICS:
         if head.startswith(magic, at):
             yield refusal
-    tar = _tar_refusal(head)
-    if tar is not None:
-        yield tar
+    if is_tar(head):
+        yield _TAR
     for pattern, refusal in _TEXTS:
         if re.search(pattern, head):
             yield refusal
-    if _is_perfetto(head, size):
-        yield _Refusal("a Perfetto trace", _GIVE_CAPTURE, known=True)
     if _is_ring_page(head):
         yield _Refusal(
             "raw pages of a ring buffer without the formats of their events",
-            "`trace-cmd restore` can join trace.dat.cpuN files to a trace.dat",
+            "give a folder or tar that holds them together with events/*/*/format and "
+            "events/header_page; `trace-cmd restore` joins trace.dat.cpuN files to a trace.dat",
         )
 
 
@@ -252,32 +231,13 @@ def _refuse_directory(path: Path) -> InputError:
         names = {p.name for p in path.iterdir()}
     except OSError as error:
         return InputError(path, f"cannot be read: {error.strerror}")
-    if "data" in names and ({"data.0", "kcore_dir"} & names or _starts(path / "data", b"PERFILE2")):
-        return _refuse(
-            path,
-            _Refusal(
-                "a perf.data folder (perf record --threads or --kcore)",
-                f"give what `perf script -i {path.name}` prints",
-                known=True,
-            ),
-        )
     if "metadata" in names:
         return _refuse(path, _Refusal("a CTF trace (LTTng)", known=True))
-    if {"traces", "formats"} <= names:
-        return _refuse(path, _Refusal("an unpacked SchedViz archive", known=True))
     if {"trace_pipe", "available_events"} <= names:
         return FormatError(
             path, "tracefs itself: not a capture", hint="copy its file `trace` and give that"
         )
     return FormatError(path, "a folder: not a capture", hint=_GIVE_CAPTURE)
-
-
-def _starts(path: Path, magic: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False
 
 
 def _unknown(path: Path, head: bytes) -> FormatError:
@@ -297,12 +257,12 @@ def choose(path: Path, head: bytes, size: int) -> Form:
     if not size:
         raise FormatError(path, "an empty file: not a capture", hint=_GIVE_CAPTURE)
     for form in FORMS:
-        if form.magic is not None and form.magic(head):
+        if form.magic is not None and form.magic(head, size):
             return form
     refusal = next(_refusals(head, size), None)
-    texts = [form for form in FORMS if form.magic is None]
+    texts = [form for form in FORMS if form.magic is None and not form.many]
     # A text that was cut short or is wrapped in another may look like both.
-    sure = [form.confidence(head) for form in texts]
+    sure = [form.confidence(head, size) for form in texts]
     best = max(sure)
     if best > (0.5 if refusal else 0.0):
         return texts[sure.index(best)]
@@ -311,7 +271,56 @@ def choose(path: Path, head: bytes, size: int) -> Form:
     raise _unknown(path, head)
 
 
-def open_reader(path: str | Path, *, stdin: IO[bytes] | None = None) -> Reader:
+def _pick(path: Path, kind: str, buf: Any, entries: Iterator[Entry]) -> int | None:
+    """Which file of an archive is the capture; None: the archive itself, or none.
+
+    Raises
+    ------
+    UnsupportedError
+        Several are.
+    """
+    if kind == "tar" and _form_of_tar(buf) is not None:
+        return None
+    found: list[tuple[int, str]] = []
+    number = 0
+    for number, entry in enumerate(entries, 1):
+        try:
+            choose(path, entry.head, max(entry.size, len(entry.head)))
+        except InputError:
+            continue
+        found.append((number - 1, entry.name))
+        if len(found) > 8:
+            break
+    if number == 1:
+        return 0
+    if len(found) > 1:
+        names = [repr(name) for _, name in found[:8]] + ["..."] * (len(found) > 8)
+        how_many = f"{len(found)}" if len(found) <= 8 else "more than 8"
+        raise UnsupportedError(
+            path,
+            f"a {kind} archive of {how_many} captures: {', '.join(names)}",
+            hint="unpack it and give one of them",
+        )
+    return found[0][0] if found else None
+
+
+def _form_of_tar(buf: Any) -> Form | None:
+    """The form of many files that a tar archive has."""
+    forms = (f for f in FORMS if f.many)
+    return next((f for f in forms if f.call(f"is_{f.opener}_tar", buf)), None)
+
+
+def _open_folder(path: Path) -> Reader:
+    for form in FORMS:
+        if form.many and form.call(f"is_{form.opener}_folder", path):
+            reader: Reader = form.call(f"open_{form.opener}_folder", path)
+            return reader
+    raise _refuse_directory(path)
+
+
+def open_reader(
+    path: str | Path, *, stdin: IO[bytes] | None = None, buffer: str | None = None
+) -> Reader:
     """Open a capture of any form that is read, in any wrapper.
 
     Parameters
@@ -320,39 +329,31 @@ def open_reader(path: str | Path, *, stdin: IO[bytes] | None = None) -> Reader:
         The file; with ``stdin`` only the name that messages give.
     stdin : binary file, optional
         Read this instead.
+    buffer : str, optional
+        Of a capture with several ring buffers: the one to read, by its name ("top": the top
+        one), or "all". None: the top one; or, when that has no scheduler event, the first
+        instance that has.
 
     Raises
     ------
     InputError
         What it is and what to do instead: see traceana.errors.
+    UsageError
+        It has no such buffer.
     """
     path = Path(path)
     if stdin is None and path.is_dir():
-        raise _refuse_directory(path)
-    given = open_input(path, stdin=stdin)
-    form = choose(path, bytes(given.buf[:HEAD]), len(given.buf))
-    reader = form.open(path, given.buf)
+        return _open_folder(path)
+    given = open_input(path, stdin=stdin, pick=_pick)
+    head = bytes(given.buf[:HEAD])
+    form = _form_of_tar(given.buf) if is_tar(head) else None
+    if form is not None:
+        reader: Reader = form.call(f"open_{form.opener}_tar", path, given.buf)
+    else:
+        form = choose(path, head, len(given.buf))
+        reader = form.open(path, given.buf, buffer)
+    if buffer not in (None, "all", "top") and not form.buffers:
+        raise UsageError(f"{path}: no buffer {buffer!r}: this form does not name buffers")
     if given.wrappers:
         reader.meta.extra["wrapper"] = ", ".join(given.wrappers)
-    if given.cut is not None:
-        return _Cut(reader, given)  # type: ignore[return-value]
-    return reader
-
-
-class _Cut:
-    """A reader whose input was cut before it got it: says so as well."""
-
-    def __init__(self, reader: Reader, given: Input) -> None:
-        self._reader = reader
-        self._cut = str(given.cut)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
-
-    @property
-    def damaged(self) -> bool:
-        return True
-
-    def chunks(self) -> Iterator[Any]:
-        yield from self._reader.chunks()
-        self._reader.issues.add("parse", "wrapper_cut", self._cut)
+    return reader if given.cut is None else cut_reader(reader, given.cut, "wrapper_cut")

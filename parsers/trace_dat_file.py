@@ -18,6 +18,7 @@ from traceana.errors import FormatError, TruncatedError, UnsupportedError
 from traceana.parsers.formats import EventFormat, parse_header_page, supports_header_event
 from traceana.parsers.trace_dat_options import (
     BUFFER,
+    BUFFER_TEXT,
     CMDLINES,
     DONE,
     EVENT_FORMATS,
@@ -30,6 +31,7 @@ from traceana.parsers.trace_dat_parts import (
     CpuSection,
     Cursor,
     CutError,
+    TextPart,
     TraceFile,
     text_of,
 )
@@ -150,7 +152,7 @@ def _read_v6(cur: Cursor, out: TraceFile, path: Path) -> None:
         cur.what = "the kind of the data"
         tag = bytes(cur.take(10))
     if tag == b"latency  \0":
-        out.text_at = cur.at
+        out.texts.append(TextPart("", out.clock, cur.at))
         return
     if tag != b"flyrecord\0":
         raise FormatError(path, "neither pages nor text follow the headers", offset=cur.at - 10)
@@ -244,11 +246,18 @@ def _v7_buffer(sections: _Sections, data: bytes, out: TraceFile, path: Path) -> 
     )
 
 
+def _v7_text(sections: _Sections, data: bytes, out: TraceFile) -> TextPart:
+    cur = Cursor(memoryview(data), big=out.big_endian, what="the option BUFFER_TEXT")
+    at, name, clock = cur.number(8), cur.string(), cur.string()
+    body, compressed, size = sections.header(at, BUFFER_TEXT, "a buffer's text")
+    return TextPart(name, clock or out.clock, body.at, size, compressed)
+
+
 def _read_v7(cur: Cursor, out: TraceFile, path: Path) -> None:
     cur.what = "the compression's name"
     out.compression = cur.string(64)
     cur.string(64)
-    if out.compression not in ("none", "zlib", "zstd"):
+    if out.compression not in ("none", "zlib", "zstd", "lzma"):
         raise UnsupportedError(
             path,
             f"compressed with {out.compression!r}",
@@ -286,13 +295,8 @@ def _read_v7(cur: Cursor, out: TraceFile, path: Path) -> None:
     for data in options.buffers:
         out.buffers.append(_v7_buffer(sections, data, out, path))
     out.cpu_count = options.cpu_count
-    if not out.buffers:
-        if options.texts:
-            raise UnsupportedError(
-                path,
-                "holds only the text of a latency tracer",
-                hint="give the output of `trace-cmd report` instead",
-            )
+    out.texts += [_v7_text(sections, data, out) for data in options.texts]
+    if not out.buffers and not out.texts:
         raise TruncatedError(path, "no buffer in it", hint=_NOT_FINISHED)
 
 
@@ -315,8 +319,8 @@ def read_trace_file(path: Path, buf: npt.NDArray[np.uint8]) -> TraceFile:
         if big > 1:
             raise FormatError(path, f"byte order {big} is neither little (0) nor big (1)")
         cur = Cursor(cur.buf, cur.at, big=bool(big))
-        out = TraceFile(int(version), bool(big), cur.number(4))
-        (_read_v6 if out.version == 6 else _read_v7)(cur, out, path)
+        out = TraceFile(f"trace.dat v{version}", bool(big), cur.number(4))
+        (_read_v6 if version == "6" else _read_v7)(cur, out, path)
     except CutError as error:
         raise TruncatedError(
             path, f"cut inside {error.what}", offset=error.at, hint=_NOT_FINISHED

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 
-from traceana.parsers.trace_dat_parts import CpuStat, TraceFile, text_of
+from traceana.parsers.trace_dat_parts import CpuStat, Cursor, CutError, TraceFile, text_of
 
-__all__ = ["BUFFER", "CMDLINES", "DONE", "EVENT_FORMATS", "FTRACE_EVENTS", "HEADER_INFO", "Options"]
+__all__ = [
+    "BUFFER",
+    "BUFFER_TEXT",
+    "CMDLINES",
+    "CPUSTAT",
+    "DONE",
+    "EVENT_FORMATS",
+    "FTRACE_EVENTS",
+    "HEADER_INFO",
+    "Options",
+    "chosen_clock",
+]
 
 #: Ids of options; of sections, too.
 (
@@ -16,9 +27,7 @@ __all__ = ["BUFFER", "CMDLINES", "DONE", "EVENT_FORMATS", "FTRACE_EVENTS", "HEAD
 ) = range(26)  # fmt: skip
 
 #: Known, but nothing in them is needed to read scheduler events.
-_IGNORED = frozenset(
-    {HOOK, PROCMAPS, GUEST, STRINGS, KALLSYMS, PRINTK, BTF_FILE, LAST_BOOT, MODULES}
-)
+_IGNORED = frozenset({HOOK, PROCMAPS, STRINGS, KALLSYMS, PRINTK, BTF_FILE, LAST_BOOT, MODULES})
 
 #: No machine has more CPUs, and no counter of one recording reaches the other.
 _MAX_CPUS = 1 << 20
@@ -97,14 +106,54 @@ class Options:
             else:
                 self._note("bad_option", "option 14 (TSC2NSEC) is malformed: ignored")
         elif ident == TIME_SHIFT:
-            self._note(
-                "time_shift_ignored",
-                "recorded in a guest: times are the guest's own, its TIME_SHIFT is not applied",
-            )
+            self._time_shift(data)
+        elif ident == GUEST:
+            self._guest(data)
         elif STRINGS <= ident <= CMDLINES and len(data) == 8:
             self.sections.setdefault(ident, []).append(self._number(data))
         elif ident not in _IGNORED:
             self._note("unknown_option", f"unknown option {ident} ({len(data)} bytes): skipped")
+
+    def _time_shift(self, data: bytes) -> None:
+        """What makes host times of those of a guest. One file alone is analysed in its own time,
+        as trace-cmd does it: its durations are those that the guest saw.
+        """
+        cur = Cursor(memoryview(data), big=self.out.big_endian, what="the option TIME_SHIFT")
+        try:
+            peer = cur.number(8)
+            cur.number(4)
+            cpus = cur.number(4)
+            if cpus * 4 > len(data):
+                raise cur.cut()
+            samples = 0
+            for _ in range(cpus):
+                n = cur.number(4)
+                cur.take(n * 24)
+                samples += n
+        except CutError:
+            self._note("bad_option", "option 12 (TIME_SHIFT) is malformed: ignored")
+            return
+        self.out.facts["host_trace_id"] = f"{peer:#x}"
+        self._note(
+            "time_shift_ignored",
+            f"recorded in a guest: times are the guest's own, not those of its host (trace id "
+            f"{peer:#x}), though {samples} samples to shift them are there",
+        )
+
+    def _guest(self, data: bytes) -> None:
+        """A guest that was recorded along with this host, and which task runs which of its CPUs."""
+        cur = Cursor(memoryview(data), big=self.out.big_endian, what="the option GUEST")
+        try:
+            name, trace_id, count = cur.string(), cur.number(8), cur.number(4)
+            if count * 8 > cur.end - cur.at:
+                raise cur.cut()
+            tasks = {cur.number(4): cur.number(4) for _ in range(count)}
+        except CutError:
+            self._note("bad_option", "option 13 (GUEST) is malformed: ignored")
+            return
+        guests = self.out.facts.setdefault("guests", [])
+        assert isinstance(guests, list)
+        guests.append({"name": name, "trace_id": f"{trace_id:#x}", "pid_of_vcpu": tasks})
 
     def _stat(self, data: bytes) -> None:
         values: dict[str, int] = {}

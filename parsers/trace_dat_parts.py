@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from traceana.issues import IssueLog
-from traceana.parsers.formats import EventFormat, HeaderPage
+from traceana.parsers.formats import EventFormat, FieldKind, HeaderPage
 
-__all__ = ["Buffer", "CpuSection", "CpuStat", "Cursor", "CutError", "TraceFile", "text_of"]
+__all__ = [
+    "Buffer",
+    "CpuSection",
+    "CpuStat",
+    "Cursor",
+    "CutError",
+    "TextPart",
+    "TraceFile",
+    "text_of",
+]
 
 
 class CutError(Exception):
@@ -51,16 +60,31 @@ class Buffer:
     stats: dict[int, CpuStat] = field(default_factory=dict)
 
 
-@dataclass
-class TraceFile:
-    """The parts of a trace.dat file that say how to read its events.
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Where a file holds text of ftrace instead of pages: ``at`` to ``at + size`` (-1: its end).
 
-    ``offset_ns`` is what is added to every time (options OFFSET and DATE); ``tsc2nsec`` is
-    (mult, shift) where the clock counts cycles and the file tells the factor. ``text_at`` is
-    where the text of a latency tracer begins, when the file holds that instead of pages.
+    ``compressed``: what lies there is a run of chunks.
     """
 
-    version: int
+    name: str
+    clock: str | None
+    at: int
+    size: int = -1
+    compressed: bool = False
+
+
+@dataclass
+class TraceFile:
+    """The parts of a trace.dat file (or another container of pages) that say how to read it.
+
+    ``form`` is its name for ``ReaderMeta.form``. ``offset_ns`` is what is added to every time
+    (options OFFSET and DATE); ``tsc2nsec`` is (mult, shift) where the clock counts cycles and the
+    file tells the factor. ``texts`` are the texts of latency tracers in it. ``facts`` go to
+    ``ReaderMeta.extra``.
+    """
+
+    form: str
     big_endian: bool
     page_size: int
     compression: str = "none"
@@ -75,10 +99,20 @@ class TraceFile:
     uname: str | None = None
     tool: str | None = None
     trace_id: int | None = None
-    text_at: int | None = None
+    texts: list[TextPart] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
     stats: list[tuple[str | None, dict[int, CpuStat]]] = field(default_factory=list)
     issues: IssueLog = field(default_factory=IssueLog)
     damaged: bool = False
+
+    @property
+    def type_field(self) -> tuple[int, int]:
+        """Offset and size of common_type, the same in every format of a kernel."""
+        for fmt in self.formats:
+            place = fmt.by_name.get("common_type")
+            if place is not None and place.kind is FieldKind.INT and place.size <= 4:
+                return place.offset, place.size
+        return 0, 2
 
 
 class Cursor:

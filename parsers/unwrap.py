@@ -1,17 +1,20 @@
 """Bytes of an input: mapped from a file, read from a pipe, and taken out of what wraps them.
 
-A capture may come in gzip, xz, zstd, bzip2 or zip, whatever its name says. It is unpacked
+A capture may come in gzip, xz, zstd, bzip2, zip or tar, whatever its name says. It is unpacked
 while it is read, into memory when small, else into a file without a name, which is mapped.
-Nothing here knows what a capture is.
+Nothing here knows what a capture is: which one of several files in an archive is meant is asked
+of whoever calls.
 """
 
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
 import mmap
 import os
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -21,8 +24,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from traceana.errors import FormatError, InputError, UnsupportedError
+from traceana.parsers.archive import is_tar, tar_files
 
-__all__ = ["Input", "open_input"]
+__all__ = ["Entry", "Input", "Pick", "Spool", "open_input"]
 
 #: A capture in a wrapper in a wrapper in a wrapper: deeper is a game.
 MAX_DEPTH = 3
@@ -37,6 +41,22 @@ IN_MEMORY = 64 << 20
 
 _PIECE = 1 << 20
 _COPY = "copy it again from where it was recorded"
+
+#: What the unpackers raise for data that is none of theirs.
+_BROKEN = (
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    OSError,
+    IndexError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
+
+Bytes = mmap.mmap | bytes | memoryview
 
 _MAGICS = (
     (b"\x1f\x8b\x08", "gzip"),
@@ -56,12 +76,35 @@ class Input:
     innermost cut wrapper ended, None when all were whole.
     """
 
-    buf: mmap.mmap | bytes
+    buf: Bytes
     wrappers: list[str] = field(default_factory=list)
     cut: str | None = None
 
 
-class _Spool:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in an archive: its name, its size, and how its content begins, out of wrappers.
+
+    ``head`` is b"" for files that are too small for a capture, and behind very many.
+    """
+
+    name: str
+    size: int
+    head: bytes
+
+
+#: Which of an archive's files is the capture (its index); None: none of them is, the archive itself
+#: is to be taken as it is.
+Pick = Callable[[Path, str, Any, Iterator[Entry]], int | None]
+
+#: How much of a file in an archive tells what it is.
+_HEAD = 1 << 16
+#: Files of an archive that are looked into, if they are not too small for a capture.
+_MAX_ENTRIES = 500
+_SMALLEST = 64
+
+
+class Spool:
     """Collects bytes in memory, and in a file without a name once there are many."""
 
     def __init__(self, path: Path, wrapped: int | None = None) -> None:
@@ -108,13 +151,13 @@ class _Spool:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _pieces(buf: mmap.mmap | bytes) -> Iterator[memoryview]:
+def _pieces(buf: Bytes) -> Iterator[memoryview]:
     view = memoryview(buf)
     for at in range(0, len(view), _PIECE):
         yield view[at : at + _PIECE]
 
 
-def _decoded(buf: mmap.mmap | bytes, new: Callable[[], Any], magic: bytes) -> Iterator[bytes]:
+def _decoded(buf: Bytes, new: Callable[[], Any], magic: bytes) -> Iterator[bytes]:
     """What the streams in buf, one behind the other, unpack to.
 
     Raises EOFError when the last one is cut; bytes behind a stream that begin no other one are
@@ -157,7 +200,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIP = b"\x2a\x4d\x18"
 
 
-def _zstd(buf: mmap.mmap | bytes) -> Iterator[bytes]:
+def _zstd(buf: Bytes) -> Iterator[bytes]:
     """What the frames in buf unpack to; EOFError when the last one is cut."""
     import zstandard
 
@@ -186,47 +229,108 @@ def _zstd(buf: mmap.mmap | bytes) -> Iterator[bytes]:
         at -= len(engine.unused_data)
 
 
-def _zip(path: Path, buf: mmap.mmap | bytes) -> Iterator[bytes]:
-    view = memoryview(buf)
+class _View(io.RawIOBase):
+    """A buffer as the file that zipfile wants, without a copy of it."""
 
-    class _View:
-        """A buffer as the file that zipfile wants, without a copy of it."""
+    def __init__(self, buf: Any) -> None:
+        self._view = memoryview(buf)
+        self._at = 0
 
-        def __init__(self) -> None:
-            self.at = 0
+    def seekable(self) -> bool:
+        return True
 
-        def seekable(self) -> bool:
-            return True
+    def tell(self) -> int:
+        return self._at
 
-        def tell(self) -> int:
-            return self.at
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = max(0, offset + (0, self._at, len(self._view))[whence])
+        return self._at
 
-        def seek(self, offset: int, whence: int = 0) -> int:
-            self.at = max(0, offset + (0, self.at, len(view))[whence])
-            return self.at
+    def read(self, n: int | None = -1) -> bytes:
+        end = len(self._view) if n is None or n < 0 else self._at + n
+        out = bytes(self._view[self._at : end])
+        self._at += len(out)
+        return out
 
-        def read(self, n: int = -1) -> bytes:
-            end = len(view) if n is None or n < 0 else self.at + n
-            out = bytes(view[self.at : end])
-            self.at += len(out)
-            return out
 
-    with zipfile.ZipFile(_View()) as archive:
-        members = [m for m in archive.infolist() if not m.is_dir()]
-        if len(members) != 1:
+def _zip(path: Path, buf: Bytes, pick: Pick | None) -> Iterator[bytes]:
+    """The one file of a zip archive, or of several that which is picked."""
+    with zipfile.ZipFile(_View(buf)) as archive:
+        members = [m for m in archive.infolist() if not m.filename.endswith("/")]
+        chosen: int | None = 0 if len(members) == 1 else None
+        if len(members) > 1 and pick is not None:
+            chosen = pick(path, "zip", buf, _zip_entries(archive, members))
+        if chosen is None:
             raise UnsupportedError(
                 path,
                 f"a zip archive of {len(members)} files",
                 hint="unpack it and give the capture inside",
             )
-        if members[0].flag_bits & 1:
+        if members[chosen].flag_bits & 1:
             raise UnsupportedError(path, "an encrypted zip archive", hint="unpack it first")
-        with archive.open(members[0]) as file:
+        with archive.open(members[chosen]) as file:
             while piece := file.read(_PIECE):
                 yield piece
 
 
-def _unpacked(path: Path, buf: mmap.mmap | bytes, kind: str) -> Iterator[bytes]:
+def _zip_entries(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> Iterator[Entry]:
+    left = _MAX_ENTRIES
+    for member in members:
+        head = b""
+        if not member.flag_bits & 1 and member.file_size >= _SMALLEST and left:
+            left -= 1
+            try:
+                with archive.open(member) as file:
+                    head = file.read(_HEAD)
+            except _BROKEN:
+                pass
+        yield Entry(member.filename, member.file_size, _bare(head))
+
+
+def _bare(head: bytes) -> bytes:
+    """The beginning of what is in the wrappers of a file that begins with ``head``."""
+    for _ in range(MAX_DEPTH):
+        kind = _wrapper(head)
+        if kind is None or kind == "zip":
+            break
+        out: list[bytes] = []
+        try:
+            for piece in _unpacked(Path(), head, kind):
+                out.append(piece[:_HEAD])
+                if sum(map(len, out)) >= _HEAD:
+                    break
+        except (EOFError, *_BROKEN):
+            pass
+        head = b"".join(out)[:_HEAD]
+    return head
+
+
+def _take_from_tar(path: Path, given: Input, pick: Pick | None) -> bool:
+    """Go on with the one file in a tar archive that is meant; False: with the archive itself."""
+    files = tar_files(given.buf)
+    names = list(files.places)
+
+    def entries() -> Iterator[Entry]:
+        left = _MAX_ENTRIES
+        for name in names:
+            size, head = files.places[name][1], b""
+            if size >= _SMALLEST and left:
+                left -= 1
+                head = _bare(files.read(name, _HEAD))
+            yield Entry(name, size, head)
+
+    chosen = None if pick is None else pick(path, "tar", given.buf, entries())
+    if chosen is None:
+        return False
+    at, size = files.places[names[chosen]]
+    given.buf = memoryview(given.buf)[at : at + size]
+    given.wrappers.append("tar")
+    if files.cut is not None and chosen == len(names) - 1:
+        given.cut = files.cut
+    return True
+
+
+def _unpacked(path: Path, buf: Bytes, kind: str, pick: Pick | None = None) -> Iterator[bytes]:
     if kind == "gzip":
         return _decoded(buf, lambda: zlib.decompressobj(31), b"\x1f\x8b\x08")
     if kind == "xz":
@@ -235,26 +339,18 @@ def _unpacked(path: Path, buf: mmap.mmap | bytes, kind: str) -> Iterator[bytes]:
         return _decoded(buf, bz2.BZ2Decompressor, b"BZh")
     if kind == "zstd":
         return _zstd(buf)
-    return _zip(path, buf)
+    return _zip(path, buf, pick)
 
 
-def _take_off(path: Path, given: Input, kind: str) -> None:
+def _take_off(path: Path, given: Input, kind: str, pick: Pick | None) -> None:
     """Take one wrapper off."""
-    spool = _Spool(path, len(given.buf))
+    spool = Spool(path, len(given.buf))
     try:
-        for piece in _unpacked(path, given.buf, kind):
+        for piece in _unpacked(path, given.buf, kind, pick):
             spool.write(piece)
     except EOFError:
         given.cut = f"the {kind} data around it is cut after {len(given.buf)} bytes"
-    except (
-        ValueError,
-        RuntimeError,
-        NotImplementedError,
-        OSError,
-        zlib.error,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-    ) as error:
+    except _BROKEN as error:
         what = str(error) or type(error).__name__
         if not spool.size:
             raise FormatError(
@@ -271,7 +367,7 @@ def _take_off(path: Path, given: Input, kind: str) -> None:
     given.wrappers.append(kind)
 
 
-def _wrapper(buf: mmap.mmap | bytes) -> str | None:
+def _wrapper(buf: Bytes) -> str | None:
     head = bytes(buf[:8])
     for magic, kind in _MAGICS:
         if head.startswith(magic):
@@ -290,14 +386,17 @@ def _map(path: Path, file: IO[bytes]) -> mmap.mmap | bytes:
             return file.read()
     except (OSError, ValueError, AttributeError):
         pass
-    spool = _Spool(path)
+    spool = Spool(path)
     while piece := file.read(_PIECE):
         spool.write(piece)
     return spool.finish()
 
 
-def open_input(path: Path, *, stdin: IO[bytes] | None = None) -> Input:
+def open_input(path: Path, *, stdin: IO[bytes] | None = None, pick: Pick | None = None) -> Input:
     """The bytes of ``path``, or of ``stdin`` when one is given, out of their wrappers.
+
+    ``pick`` chooses among the files of an archive; without it a tar archive stays one, and a zip
+    archive of several files is refused.
 
     Raises
     ------
@@ -316,12 +415,15 @@ def open_input(path: Path, *, stdin: IO[bytes] | None = None) -> Input:
         raise InputError(path, "no such file") from error
     except OSError as error:
         raise InputError(path, f"cannot be read: {error.strerror}") from error
-    while kind := _wrapper(given.buf):
+    while kind := _wrapper(given.buf) or ("tar" if is_tar(bytes(given.buf[:512])) else None):
         if len(given.wrappers) == MAX_DEPTH:
             raise FormatError(
                 path,
                 f"{kind} in {' in '.join(given.wrappers[::-1])}: more than {MAX_DEPTH} wrappers",
                 hint="unpack it by hand",
             )
-        _take_off(path, given, kind)
+        if kind != "tar":
+            _take_off(path, given, kind, pick)
+        elif not _take_from_tar(path, given, pick):
+            break
     return given

@@ -23,7 +23,7 @@ __all__ = ["IdleShare", "idle_share"]
 class IdleShare:
     """Idle time over CPUs; None where there is nothing to divide by."""
 
-    #: Of the known CPUs, over ``window_ns``.
+    #: Of the known CPUs, over what is known of ``window_ns``.
     share: float | None
     #: Of all CPUs over the whole span, as if all that is unknown had been busy, or idle.
     lo: float | None
@@ -74,6 +74,10 @@ def idle_share(ctx: Context) -> IdleShare:
     if not n_known or span <= 0:
         return IdleShare(None, None, None, n_known, n_all - n_known, 0, False)
     idle, unknown = column(cpus, "idle_ns")[heard], column(cpus, "unknown_ns")[heard]
+    told = span * n_known - int(unknown.sum())
+    if told <= 0:
+        # Switches of some tasks only: no time of any CPU is known.
+        return IdleShare(None, None, None, n_known, n_all - n_known, 0, False)
     lo = float(idle.sum()) / (span * n_all)
     hi = (float(idle.sum() + unknown.sum()) + span * (n_all - n_known)) / (span * n_all)
     begin = int(column(cpus, "begin")[heard].max())
@@ -84,5 +88,5 @@ def idle_share(ctx: Context) -> IdleShare:
         inside = np.maximum(gaps.end - np.maximum(gaps.start, begin), 0).sum()
         part = float(inside) / (window * n_known)
     else:
-        part = float(idle.sum()) / (span * n_known)
+        part = float(idle.sum()) / told
     return IdleShare(min(part, 1.0), lo, min(hi, 1.0), n_known, n_all - n_known, window, common)

@@ -46,11 +46,15 @@ def _table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
 def make_tables(
     builder: TimelineBuilder,
     group: Callable[..., list[str | None]],
+    *,
+    whole_cpus: bool = True,
 ) -> Timeline:
     """All tables of a finished builder."""
     from traceana.timeline import Timeline
 
     used = builder._used()
+    if not whole_cpus:
+        used["gaps"] = used["gaps"][:0]
     first = builder._first_ts if builder._first_ts is not None else 0
     last = max(builder._last_ts, first)
     stat = bool(builder._G[0]["stat"])
@@ -79,7 +83,7 @@ def make_tables(
         issues=builder.issues,
         first_ts=first,
         last_ts=last,
-        cpus=_cpus(used["cpus"], gaps, slices, first, last),
+        cpus=_cpus(used["cpus"], gaps, slices if whole_cpus else slices[:0], first, last),
         dur_source=schema.DurSource.STAT_RUNTIME if stat else schema.DurSource.SWITCHES,
         hz=builder.hz,
         kernel=builder.kernel,

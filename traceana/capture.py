@@ -309,7 +309,9 @@ class Capture:
                 )
             if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
                 raise MissingEventsError(("sched_switch",), "this analysis")
-            self._timeline = builder.finish()
+            # Switches of some tasks only say nothing of a whole CPU.
+            partial = "only_some_tasks" in self._reader.issues.counts()
+            self._timeline = builder.finish(whole_cpus=not partial)
         return self._timeline
 
     def _builder(self, first: EventColumns) -> TimelineBuilder:

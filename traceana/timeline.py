@@ -321,8 +321,14 @@ class TimelineBuilder:
         elif self._pin_from[pid] != 0 and self._pin_to[pid] == 0:
             self._pin_to[pid] = since or 1
 
-    def finish(self) -> Timeline:
-        """Close what is open at the window's end and make the tables."""
+    def finish(self, *, whole_cpus: bool = True) -> Timeline:
+        """Close what is open at the window's end and make the tables.
+
+        Parameters
+        ----------
+        whole_cpus : False where the capture shows some tasks only: then no time of a CPU is known
+            to be idle or busy, and there are no idle gaps.
+        """
         from traceana._timeline_tables import make_tables
 
         g = self._G[0]
@@ -336,7 +342,7 @@ class TimelineBuilder:
             count = int(g["repairs"][i])
             if count:
                 self.issues.add("timeline", name, _REPAIR_TEXT[name], count=count)
-        return make_tables(self, group_names)
+        return make_tables(self, group_names, whole_cpus=whole_cpus)
 
     # What make_tables needs; arrays are trimmed to what is used.
     def _used(self) -> dict[str, npt.NDArray[Any]]:

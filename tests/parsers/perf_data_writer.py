@@ -1,14 +1,19 @@
 """Writes small perf.data files for tests, and reads them back slowly.
 
-:func:`write` makes a file in file mode from attrs and records; :func:`oracle` is a plain reader
+:func:`write` makes a file in file mode from attrs and records, :func:`pipe` one in pipe mode,
+:func:`compressed` packs records as ``perf record -z`` does, :func:`tar` makes an archive of a
+folder; :func:`oracle` is a plain reader
 of such files that shares nothing with traceana's: it walks record by record and field by field,
 in the order in which the kernel writes them (perf_output_sample() in kernel/events/core.c).
 """
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Iterable, Sequence
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +23,35 @@ WEIGHT = 0x4000
 R_LOST, R_COMM, R_EXIT, R_FORK, R_SAMPLE, R_MMAP2, R_LOST_SAMPLES, R_SWITCH = (
     2, 3, 4, 7, 9, 10, 13, 14,
 )  # fmt: skip
-R_FINISHED_ROUND, R_ID_INDEX, R_AUXTRACE, R_COMPRESSED = 68, 69, 71, 81
+R_FINISHED_ROUND, R_ID_INDEX, R_AUXTRACE, R_COMPRESSED, R_COMPRESSED2 = 68, 69, 71, 81, 83
+R_SWITCH_CPU_WIDE, R_ATTR, R_TRACING_DATA, R_EVENT_UPDATE, R_FEATURE = 15, 64, 66, 78, 80
+CONTEXT_SWITCH = 1 << 26
 SAMPLE_ID_ALL = 1 << 18
 USE_CLOCKID = 1 << 25
 USUAL = IDENTIFIER | IP | TID | TIME | CPU | PERIOD | RAW
+
+
+#: Byte order of all that is written; see :func:`big_endian`.
+ORDER = "<"
+
+
+def _pack(fmt: str, *values: Any) -> bytes:
+    return struct.pack(ORDER + fmt, *values)
+
+
+@contextmanager
+def big_endian() -> Iterator[None]:
+    """Write as a big-endian machine does."""
+    global ORDER
+    ORDER = ">"
+    try:
+        yield
+    finally:
+        ORDER = "<"
+
+
+def _magic() -> bytes:
+    return b"PERFILE2" if ORDER == "<" else b"2ELIFREP"
 
 
 @dataclass(frozen=True)
@@ -53,12 +83,12 @@ class Event:
         return "\n".join(lines).encode()
 
     def payload(self, pid: int, values: Sequence[Any], flags: int = 0, preempt: int = 0) -> bytes:
-        out = struct.pack("<HBBi", self.id, flags, preempt, pid)
+        out = _pack("HBBi", self.id, flags, preempt, pid)
         for (_, size, signed), value in zip(self.fields, values, strict=True):
             if isinstance(value, bytes):
                 out += value.ljust(size, b"\0")
             else:
-                out += int(value).to_bytes(size, "little", signed=signed)
+                out += int(value).to_bytes(size, "little" if ORDER == "<" else "big", signed=signed)
         return out
 
 
@@ -119,11 +149,14 @@ class Attr:
     period: int = 1
 
     def pack(self) -> bytes:
-        out = struct.pack(
-            "<IIQQQQQ", self.type, self.size, self.config, self.period, self.sample_type,
-            self.read_format, self.flags,
+        flags = self.flags
+        if ORDER == ">":  # a C bit field begins at the top bit there
+            flags = sum((self.flags >> i & 1) << (63 - i) for i in range(64))
+        out = _pack(
+            "IIQQQQQ", self.type, self.size, self.config, self.period, self.sample_type,
+            self.read_format, flags,
         )  # fmt: skip
-        out = out.ljust(92, b"\0") + struct.pack("<i", self.clockid)
+        out = out.ljust(92, b"\0") + _pack("i", self.clockid)
         return out.ljust(self.size, b"\0")[: self.size]
 
 
@@ -132,7 +165,7 @@ def of(event: Event, **more: Any) -> Attr:
 
 
 def record(kind: int, body: bytes, misc: int = 0) -> bytes:
-    return struct.pack("<IHH", kind, misc, 8 + len(body)) + body
+    return _pack("IHH", kind, misc, 8 + len(body)) + body
 
 
 def sample(
@@ -153,35 +186,35 @@ def sample(
     ident = (attr.ids[0] if attr.ids else 0) if ident is None else ident
     out = b""
     for bit, value in (
-        (IDENTIFIER, struct.pack("<Q", ident)),
-        (IP, struct.pack("<Q", 0xFFFFFFFF81000000)),
-        (TID, struct.pack("<II", pid & 0xFFFFFFFF, tid & 0xFFFFFFFF)),
-        (TIME, struct.pack("<Q", time)),
-        (ADDR, struct.pack("<Q", 0xDEAD)),
-        (ID, struct.pack("<Q", ident)),
-        (STREAM_ID, struct.pack("<Q", 77)),
-        (CPU, struct.pack("<II", cpu & 0xFFFFFFFF, 0)),
-        (PERIOD, struct.pack("<Q", 1)),
+        (IDENTIFIER, _pack("Q", ident)),
+        (IP, _pack("Q", 0xFFFFFFFF81000000)),
+        (TID, _pack("II", pid & 0xFFFFFFFF, tid & 0xFFFFFFFF)),
+        (TIME, _pack("Q", time)),
+        (ADDR, _pack("Q", 0xDEAD)),
+        (ID, _pack("Q", ident)),
+        (STREAM_ID, _pack("Q", 77)),
+        (CPU, _pack("II", cpu & 0xFFFFFFFF, 0)),
+        (PERIOD, _pack("Q", 1)),
     ):
         if kind & bit:
             out += value
     if kind & READ:
         times = b"\0" * 8 * ((attr.read_format & 1) + (attr.read_format >> 1 & 1))
         if attr.read_format & 8:
-            out += struct.pack("<Q", len(group)) + times
-            for value, i in group:
-                out += struct.pack("<Q", value)
-                out += struct.pack("<Q", i) if attr.read_format & 4 else b""
-                out += struct.pack("<Q", 0) if attr.read_format & 16 else b""
+            out += _pack("Q", len(group)) + times
+            for count, i in group:
+                out += _pack("Q", count)
+                out += _pack("Q", i) if attr.read_format & 4 else b""
+                out += _pack("Q", 0) if attr.read_format & 16 else b""
         else:
-            out += struct.pack("<Q", 5) + times
-            out += struct.pack("<Q", ident) if attr.read_format & 4 else b""
-            out += struct.pack("<Q", 0) if attr.read_format & 16 else b""
+            out += _pack("Q", 5) + times
+            out += _pack("Q", ident) if attr.read_format & 4 else b""
+            out += _pack("Q", 0) if attr.read_format & 16 else b""
     if kind & CALLCHAIN:
-        out += struct.pack(f"<Q{len(chain)}Q", len(chain), *chain)
+        out += _pack(f"Q{len(chain)}Q", len(chain), *chain)
     if kind & RAW:
         size = (4 + len(raw) + 7) // 8 * 8 - 4
-        out += struct.pack("<I", size) + raw.ljust(size, b"\0")
+        out += _pack("I", size) + raw.ljust(size, b"\0")
     return record(R_SAMPLE, out + tail)
 
 
@@ -191,12 +224,12 @@ def trailer(attr: Attr, time: int, cpu: int, ident: int | None = None) -> bytes:
     ident = (attr.ids[0] if attr.ids else 0) if ident is None else ident
     out = b""
     for bit, value in (
-        (TID, struct.pack("<II", 10, 10)),
-        (TIME, struct.pack("<Q", time)),
-        (ID, struct.pack("<Q", ident)),
-        (STREAM_ID, struct.pack("<Q", 77)),
-        (CPU, struct.pack("<II", cpu, 0)),
-        (IDENTIFIER, struct.pack("<Q", ident)),
+        (TID, _pack("II", 10, 10)),
+        (TIME, _pack("Q", time)),
+        (ID, _pack("Q", ident)),
+        (STREAM_ID, _pack("Q", 77)),
+        (CPU, _pack("II", cpu, 0)),
+        (IDENTIFIER, _pack("Q", ident)),
     ):
         if attr.sample_type & bit:
             out += value
@@ -205,22 +238,22 @@ def trailer(attr: Attr, time: int, cpu: int, ident: int | None = None) -> bytes:
 
 def lost(attr: Attr, count: int, time: int, cpu: int) -> bytes:
     ident = attr.ids[0] if attr.ids else 0
-    return record(R_LOST, struct.pack("<QQ", ident, count) + trailer(attr, time, cpu))
+    return record(R_LOST, _pack("QQ", ident, count) + trailer(attr, time, cpu))
 
 
 def lost_samples(attr: Attr, count: int, ident: int, misc: int = 0) -> bytes:
     """As perf writes them when it stops: no time, no CPU."""
-    return record(R_LOST_SAMPLES, struct.pack("<Q", count) + trailer(attr, 0, 0, ident), misc)
+    return record(R_LOST_SAMPLES, _pack("Q", count) + trailer(attr, 0, 0, ident), misc)
 
 
 def comm(attr: Attr, pid: int, tid: int, name: bytes, time: int, cpu: int = 0) -> bytes:
     text = name + b"\0" * (8 - len(name) % 8)
-    body = struct.pack("<II", pid, tid) + text
+    body = _pack("II", pid, tid) + text
     return record(R_COMM, body + trailer(attr, time, cpu, None if time else 0))
 
 
 def fork(attr: Attr, pid: int, tid: int, time: int) -> bytes:
-    body = struct.pack("<IIIIQ", pid, 1, tid, 1, time)
+    body = _pack("IIIIQ", pid, 1, tid, 1, time)
     return record(R_FORK, body + trailer(attr, time, 0, None if time else 0))
 
 
@@ -230,60 +263,58 @@ def finished_round() -> bytes:
 
 def id_index(entries: Iterable[tuple[int, int]], tid: int = -1) -> bytes:
     """(id, cpu) pairs; a ``tid`` says that the events were opened for a task."""
-    body = b"".join(
-        struct.pack("<4Q", ident, 0, cpu, tid & 0xFFFFFFFFFFFFFFFF) for ident, cpu in entries
-    )
-    return record(R_ID_INDEX, struct.pack("<Q", len(body) // 32) + body)
+    body = b"".join(_pack("4Q", ident, 0, cpu, tid & 0xFFFFFFFFFFFFFFFF) for ident, cpu in entries)
+    return record(R_ID_INDEX, _pack("Q", len(body) // 32) + body)
 
 
 def string(text: str | bytes) -> bytes:
     raw = text.encode() if isinstance(text, str) else text
     size = (len(raw) + 1 + 63) // 64 * 64
-    return struct.pack("<I", size) + raw.ljust(size, b"\0")
+    return _pack("I", size) + raw.ljust(size, b"\0")
 
 
 def strings(texts: Sequence[str]) -> bytes:
-    return struct.pack("<I", len(texts)) + b"".join(string(t) for t in texts)
+    return _pack("I", len(texts)) + b"".join(string(t) for t in texts)
 
 
 def tracing_data(events: Iterable[Event] = EVENTS.values(), cmdlines: bytes | None = None) -> bytes:
     version = b"0.5" if cmdlines is None else b"0.6"
-    out = b"\x17\x08\x44tracing" + version + b"\0" + struct.pack("<BBI", 0, 8, 4096)
+    out = b"\x17\x08\x44tracing" + version + b"\0" + _pack("BBI", ORDER == ">", 8, 4096)
     for head in (b"header_page", b"header_event"):
-        out += head + b"\0" + struct.pack("<Q", 3) + b"abc"
-    out += struct.pack("<I", 0)
+        out += head + b"\0" + _pack("Q", 3) + b"abc"
+    out += _pack("I", 0)
     by_system: dict[str, list[bytes]] = {}
     for event in events:
         by_system.setdefault(event.system, []).append(event.text())
-    out += struct.pack("<I", len(by_system))
+    out += _pack("I", len(by_system))
     for system, texts in by_system.items():
-        out += system.encode() + b"\0" + struct.pack("<I", len(texts))
+        out += system.encode() + b"\0" + _pack("I", len(texts))
         for text in texts:
-            out += struct.pack("<Q", len(text)) + text
-    out += struct.pack("<II", 0, 0)
-    return out if cmdlines is None else out + struct.pack("<Q", len(cmdlines)) + cmdlines
+            out += _pack("Q", len(text)) + text
+    out += _pack("II", 0, 0)
+    return out if cmdlines is None else out + _pack("Q", len(cmdlines)) + cmdlines
 
 
 def event_desc(attrs: Sequence[Attr]) -> bytes:
     size = max(a.size for a in attrs)
-    out = struct.pack("<II", len(attrs), size)
+    out = _pack("II", len(attrs), size)
     for a in attrs:
-        out += a.pack().ljust(size, b"\0") + struct.pack("<I", len(a.ids)) + string(a.name)
-        out += struct.pack(f"<{len(a.ids)}Q", *a.ids)
+        out += a.pack().ljust(size, b"\0") + _pack("I", len(a.ids)) + string(a.name)
+        out += _pack(f"{len(a.ids)}Q", *a.ids)
     return out
 
 
 def cpu_topology(
     cores: Sequence[str], threads: Sequence[str], per_cpu: Sequence[tuple[int, int]] = ()
 ) -> bytes:
-    return strings(cores) + strings(threads) + b"".join(struct.pack("<ii", *p) for p in per_cpu)
+    return strings(cores) + strings(threads) + b"".join(_pack("ii", *p) for p in per_cpu)
 
 
 def cache(entries: Sequence[tuple[int, str, str]]) -> bytes:
     """(level, type, CPU list) each."""
-    out = struct.pack("<II", 1, len(entries))
+    out = _pack("II", 1, len(entries))
     for level, kind, cpus in entries:
-        out += struct.pack("<4I", level, 64, 64, 8) + string(kind) + string("32K") + string(cpus)
+        out += _pack("4I", level, 64, 64, 8) + string(kind) + string("32K") + string(cpus)
     return out
 
 
@@ -309,28 +340,89 @@ def write(
         features = {1: tracing_data(), 12: event_desc(attrs)}
     entry = max(a.size for a in attrs) + 16
     ids_at = 104
-    ids = b"".join(struct.pack(f"<{len(a.ids)}Q", *a.ids) for a in attrs)
+    ids = b"".join(_pack(f"{len(a.ids)}Q", *a.ids) for a in attrs)
     attrs_at = ids_at + len(ids)
     table = b""
     for a in attrs:
-        place = struct.pack("<QQ", ids_at if a.ids else 0, 8 * len(a.ids))
+        place = _pack("QQ", ids_at if a.ids else 0, 8 * len(a.ids))
         table += a.pack().ljust(entry - 16, b"\0") + place
         ids_at += 8 * len(a.ids)
     start = attrs_at + len(table)
     body = b"".join(records)
     end = start + len(body)
     bits = sum(1 << bit for bit in features)
-    head = b"PERFILE2" + struct.pack(
-        "<8Q", 104, entry, attrs_at, len(table), start,
+    head = _magic() + _pack(
+        "8Q", 104, entry, attrs_at, len(table), start,
         len(body) if data_size is None else data_size, 0, 0,
-    ) + bits.to_bytes(32, "little")  # fmt: skip
+    ) + _pack("4Q", *(bits >> 64 * i & (1 << 64) - 1 for i in range(4)))  # fmt: skip
     at = end + 16 * len(features)
     sections, blobs, where = b"", b"", {}
     for bit in sorted(features):
         where[bit] = at + len(blobs)
-        sections += struct.pack("<QQ", at + len(blobs), len(features[bit]))
+        sections += _pack("QQ", at + len(blobs), len(features[bit]))
         blobs += features[bit]
     return Laid(head + ids + table + body + sections + blobs, start, end, where)
+
+
+def pipe(
+    attrs: Sequence[Attr],
+    records: Sequence[bytes],
+    features: dict[int, bytes] | None = None,
+    *,
+    features_first: bool = False,
+) -> Laid:
+    """What ``perf record -o -`` writes: attrs, features and formats are records."""
+    if features is None:
+        features = {1: tracing_data()}
+    heads = b"".join(record(R_ATTR, a.pack() + _pack(f"{len(a.ids)}Q", *a.ids)) for a in attrs)
+    said = b"".join(
+        record(R_FEATURE, _pack("Q", bit) + blob) for bit, blob in features.items() if bit != 1
+    )
+    if 1 in features:
+        blob = features[1].ljust((len(features[1]) + 7) // 8 * 8, b"\0")
+        heads += record(R_TRACING_DATA, _pack("I", len(blob))) + blob
+    out = _magic() + _pack("Q", 16) + (said + heads if features_first else heads + said)
+    body = b"".join(records)
+    return Laid(out + body, len(out), len(out) + len(body))
+
+
+def event_update(ident: int, name: bytes) -> bytes:
+    return record(R_EVENT_UPDATE, _pack("QQ", 2, ident) + name + b"\0" * (8 - len(name) % 8))
+
+
+def compressed(
+    records: Sequence[bytes], *, piece: int, kind: int = R_COMPRESSED, between: bytes = b""
+) -> list[bytes]:
+    """COMPRESSED records of one zstd stream that is never ended, ``piece`` bytes each at most.
+
+    A record may span two of them. ``between`` stands between them, not packed.
+    """
+    import zstandard
+
+    engine = zstandard.ZstdCompressor(level=1).compressobj()
+    data = b"".join(records)
+    packed = b""
+    for at in range(0, len(data), 500):
+        packed += engine.compress(data[at : at + 500])
+        packed += engine.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    out = []
+    for at in range(0, len(packed), piece):
+        part = packed[at : at + piece]
+        if kind == R_COMPRESSED2:
+            part = _pack("Q", len(part)) + part + b"\xee" * (-len(part) % 8)
+        out += [record(kind, part), between]
+    return out
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    """A tar archive of these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
 
 
 # ---------------------------------------------------------------- the slow reader

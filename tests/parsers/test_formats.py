@@ -232,3 +232,11 @@ def test_extract_gives_every_field_by_its_own_format(big: bool) -> None:
     assert cut["u8"] == 200
     assert cut["u16"] is cut["name"] is cut["loc"] is cut["raw"] is None
     assert [str(t) for t in table.schema.types[5:9]] == ["uint8", "int8", "uint16", "int32"]
+
+
+def test_letters_behind_numbers_as_c_writes_them() -> None:
+    pairs = '{ 0010, "t" }, { 0x2, "D" }, { 0096, "X" }, { 99999999999999999999, "Z" }, { 1, "S" }'
+    table, told = state_table(f'__print_flags(REC->prev_state, "|", {pairs})')
+    assert told
+    states = [0, State.SLEEP, State.DISK, State.TRACED, State.DEAD]
+    assert [int(table[raw]) for raw in (0, 1, 2, 8, 64)] == states

@@ -55,7 +55,7 @@ def decode(
     assert head is not None
     walk = RingWalk(
         as_bytes(blob), data, head, page_size=page_size, row_of_id=layouts.row_of_id,
-        type_field=(0, 2), big_endian=kernel.big,
+        type_field=(0, 2), big_endian=kernel.big, untold=frozenset(cpus),
     )  # fmt: skip
     decoder = PayloadDecoder(as_bytes(blob), layouts)
     parts, names = [], []

@@ -112,7 +112,7 @@ def test_ring_that_wrapped(samples: Path) -> None:
     for cpu, ts in zip(begins.cpu.tolist(), begins.ts.tolist(), strict=True):
         first = events.ts[(events.cpu == cpu) & (events.kind != int(EventKind.BEGIN))]
         assert ts == first[0]
-    assert reader.issues.counts() == {"ring_overwritten": 106753 - 6476}
+    assert reader.issues.counts() == {"ring_wrapped": 106753 - 6476}
 
 
 def index(shared: Path) -> dict[str, Any]:

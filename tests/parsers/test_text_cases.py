@@ -294,7 +294,7 @@ class TestReport:
             "report",
         )
         assert seen(r, "subject", "other") == [(0, 1882)]
-        assert r.reader.issues.counts() == {"ring_overwritten": 12}
+        assert r.reader.issues.counts() == {"ring_wrapped": 12}
 
     def test_latency_and_dropped(self) -> None:
         r = read(
@@ -482,7 +482,7 @@ class TestLossAndBegin:
         assert seen(r, "cpu", "kind") == [
             (2, K.BEGIN), (2, K.CPU_IDLE), (0, K.BEGIN), (0, K.CPU_IDLE), (2, K.CPU_IDLE),
         ]  # fmt: skip
-        assert r.reader.issues.counts() == {"ring_overwritten": 7}
+        assert r.reader.issues.counts() == {"ring_wrapped": 7}
         assert r.reader.meta.cpus_online == 4
         assert r.reader.lost.marks == 0
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +25,7 @@ from traceana.errors import (
     UnsupportedError,
     UsageError,
 )
-from traceana.parsers import trace_dat_data
+from traceana.parsers import ring, trace_dat_data, trace_dat_stream
 from traceana.parsers.trace_dat import TraceDatReader, open_trace_dat
 from traceana.schema import EventKind, Evidence, State
 
@@ -33,8 +35,10 @@ import trace_dat_writer as w
 PATH = Path("trace.dat")
 
 
-def read(data: bytes) -> tuple[TraceDatReader, EventColumns, list[NameChange]]:
-    reader = open_trace_dat(PATH, data)
+def read(
+    data: bytes, buffer: str | None = None
+) -> tuple[TraceDatReader, EventColumns, list[NameChange]]:
+    reader = open_trace_dat(PATH, data, buffer=buffer)
     assert isinstance(reader, TraceDatReader)
     chunks = list(reader.chunks())
     names = [name for chunk in chunks for name in chunk.names]
@@ -88,6 +92,7 @@ TWO_CPUS = [
 
 SHAPES = [(big, long) for big in (False, True) for long in (4, 8)]
 WAYS = ["v6", "v7", "v7 zlib", "v7 zstd"]
+PACKED = [*WAYS, "v7 lzma"]
 
 
 def make(way: str, cap: w.Capture) -> bytes:
@@ -97,7 +102,7 @@ def make(way: str, cap: w.Capture) -> bytes:
 
 
 @pytest.mark.parametrize(("big", "long"), SHAPES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", PACKED)
 def test_all_versions_orders_and_sizes_give_the_same_events(way: str, big: bool, long: int) -> None:
     kernel = w.Kernel(big=big, long=long)
     cap = w.Capture(kernel, two_cpus(kernel), user_long=4, cmdlines=b"5 a b\n9 <...>\n0 x\nzz\n")
@@ -159,6 +164,29 @@ def test_lost_events_become_rows(way: str) -> None:
     assert not reader.damaged
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loss_before_the_first_event_is_a_hole_when_no_ring_wrapped(way: str) -> None:
+    kernel = w.Kernel()
+    cpus = {}
+    for cpu in range(3):
+        page = w.Page(kernel, 100 + cpu).event(switch(kernel, 1, 2), 1)
+        page.missed = 9
+        cpus[cpu] = page.bytes()
+    cap = w.Capture(kernel, cpus)
+    cap.options = [w.stat(0, read=1), w.stat(1, read=1, overrun=20)]  # none of CPU 2
+    reader, events, _ = read(make(way, cap))
+    assert rows(events, "ts", "cpu", "kind", "value") == [
+        (101, 0, EventKind.LOST, 9),
+        (101, 0, 0, NULL_I64),
+        (102, 1, EventKind.BEGIN, NULL_I64),
+        (102, 1, 0, NULL_I64),
+        (103, 2, EventKind.BEGIN, NULL_I64),
+        (103, 2, 0, NULL_I64),
+    ]
+    assert reader.lost.per_cpu == {0: 9}
+    assert reader.issues.counts() == {"events_lost": 9, "ring_wrapped": 2}
+
+
 def test_losses_over_pages_without_events_add_up() -> None:
     kernel = w.Kernel()
     pages = [w.Page(kernel, 100 * i) for i in range(4)]
@@ -216,6 +244,90 @@ def test_an_empty_top_buffer() -> None:
     kernel = w.Kernel()
     _, events, _ = read(w.v7(w.Capture(kernel, {}, instances={"a": two_cpus(kernel)})))
     assert len(events) == 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_buffer_is_chosen_by_its_name(way: str) -> None:
+    kernel = w.Kernel()
+    one = w.Page(kernel, 50).event(switch(kernel, 1, 2), 0).bytes()
+    cap = w.Capture(kernel, two_cpus(kernel), instances={"a": {0: one}, "b": {}})
+    data = make(way, cap)
+    for name in ("top", ""):
+        assert rows(read(data, name)[1], "ts", "cpu", "kind", "subject") == TWO_CPUS
+    reader, events, _ = read(data, "a")
+    assert rows(events, "ts", "subject", "buffer") == [(50, 1, 1)]
+    assert reader.counts == {"sched_switch": 7, "sched_waking": 4}
+    assert reader.extra_events("sched_switch").num_rows == 1
+    assert len(read(data, "b")[1]) == 0
+    with pytest.raises(UsageError, match=r"no buffer 'c'; there are: top, a, b; all$"):
+        read(data, "c")
+
+
+def test_buffers_merged_tell_each_event_once() -> None:
+    kernel = w.Kernel()
+    rng = np.random.default_rng(3)
+    # Two buffers saw the same ping-pong, the second half a µs later each time; two steps of it lie
+    # closer together than what may be twins.
+    top, other = w.Page(kernel, 1000), w.Page(kernel, 1400)
+    stamps = []
+    now = 1000
+    for i in range(40):
+        delta = int(rng.integers(900, 2500))
+        now += delta
+        stamps.append(now)
+        for page in (top, other):
+            page.event(switch(kernel, 1 + i % 2, 2 - i % 2), delta)
+    other.event(switch(kernel, 7, 8), 900_000)
+    idle = w.Page(kernel, 1500).event(kernel.pack("cpu_idle", state=1, cpu_id=1), 0).bytes()
+    cap = w.Capture(
+        kernel, {0: top.bytes()}, instances={"a": {0: other.bytes(), 1: idle}, "none": {}}
+    )
+    reader, events, names = read(w.v7(cap, compression="zstd"), "all")
+    assert rows(events.take(events.buffer == 0), "ts") == [(t,) for t in stamps]
+    assert rows(events.take(events.buffer == 1), "ts", "cpu", "kind") == [
+        (1500, 1, EventKind.CPU_IDLE), (stamps[-1] + 900_400, 0, EventKind.SWITCH),
+    ]  # fmt: skip
+    assert (np.diff(events.ts) >= 0).all()
+    assert reader.issues.counts() == {"duplicate_events": 40}
+    assert reader.counts == {"sched_switch": 81, "cpu_idle": 1}
+    assert [n.pid for n in names] == [1, 2, 7, 8]
+    assert reader.progress()[0] == reader.progress()[1]
+
+
+def test_merging_goes_on_over_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = small_kernel()
+    cpus: dict[str, dict[int, bytes]] = {"": {}, "a": {}}
+    for shift, name in enumerate(cpus):
+        for cpu in (0, 1):
+            data = b""
+            for turn in range(30):
+                page = w.Page(kernel, 100_000 * turn + 10_000 * cpu + 300 * shift, 1024)
+                for _ in range(6):
+                    page.event(switch(kernel, 3 + cpu, 5 + turn), 10_001)
+                data += page.bytes()
+            cpus[name][cpu] = data
+    cap = w.Capture(kernel, cpus[""], page_size=1024, instances={"a": cpus["a"]})
+    data = w.v7(cap)
+    _, plain, _ = read(data, "top")
+    monkeypatch.setattr(trace_dat_stream, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(ring, "ROUND_BYTES", 2048)
+    reader, events, _ = read(data, "all")
+    assert rows(events, "ts", "cpu", "subject", "other") == (
+        rows(plain, "ts", "cpu", "subject", "other")
+    )
+    assert reader.issues.counts() == {"duplicate_events": 360}
+
+
+def test_buffers_of_different_clocks_are_not_merged() -> None:
+    kernel = w.Kernel()
+    cap = w.Capture(kernel, {}, instances={"a": two_cpus(kernel)}, clocks={"a": "x86-tsc"})
+    data = w.v7(cap)
+    with pytest.raises(UsageError, match="different clocks"):
+        read(data, "all")
+    reader = open_trace_dat(PATH, data)
+    assert (reader.meta.clock, reader.meta.clock_unit) == ("x86-tsc", "cycles")
+    assert sum(len(c.events) for c in reader.chunks()) == 10
+    assert open_trace_dat(PATH, data, buffer="top").meta.clock == "local"
 
 
 def test_time_extends_and_absolute_stamps() -> None:
@@ -298,6 +410,38 @@ def test_unpacking_in_little_room_changes_nothing(
         assert len(plain) > 500
 
 
+def test_unpacking_without_threads_and_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = w.Kernel()
+    pages = [w.Page(kernel, 1000 * i).event(switch(kernel, i, i + 1), 5) for i in range(1, 90)]
+    data = w.v7(
+        w.Capture(kernel, {0: b"".join(p.bytes() for p in pages)}), compression="zstd",
+        chunk_pages=1,
+    )  # fmt: skip
+    monkeypatch.setattr(trace_dat_data, "ARENA", 4 * 4096)
+    started = []
+    submit = trace_dat_data._workers().submit
+
+    class Pool:
+        def submit(self, *args: Any) -> Any:
+            started.append(args)
+            if len(started) > 2:
+                raise RuntimeError("can't start new thread")
+            return submit(*args)
+
+    _, plain, _ = read(data)
+    assert len(plain) == 89
+    monkeypatch.setattr(trace_dat_data, "_workers", Pool)
+    assert rows(read(data)[1], "ts", "subject") == rows(plain, "ts", "subject")
+    assert len(started) == 3
+    monkeypatch.undo()
+    monkeypatch.setattr(trace_dat_data, "ARENA", 4 * 4096)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if len(read(data)[1]) == 89 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_the_text_of_a_latency_tracer(tmp_path: Path) -> None:
     kernel = w.Kernel()
     text = (
@@ -309,6 +453,59 @@ def test_the_text_of_a_latency_tracer(tmp_path: Path) -> None:
     reader = open_trace_dat(PATH, data)
     assert sum(len(c.events) for c in reader.chunks()) == 1
     assert reader.meta.form == "trace.dat v6, text of a latency tracer"
+
+
+@pytest.mark.parametrize("way", ["v7", "v7 zlib", "v7 zstd"])
+def test_the_text_of_a_latency_tracer_in_version_7(way: str) -> None:
+    kernel = w.Kernel()
+    text = b"# tracer: wakeup\n#\n" + b"".join(
+        b"  <idle>-0     [001] d..2.   100.0000%02d: sched_waking: comm=w pid=30 prio=120 "
+        b"target_cpu=000\n" % i
+        for i in range(20)
+    )
+    cap = w.Capture(kernel, {}, texts={"": text, "a": text[:-900]}, clock="mono")
+    data = make(way, cap)
+    for buffer in (None, "top"):
+        reader = open_trace_dat(PATH, data, buffer=buffer)
+        assert sum(len(c.events) for c in reader.chunks()) == 20
+        assert reader.meta.form == "trace.dat v7, text of a latency tracer"
+        assert (reader.meta.clock, reader.damaged) == ("mono", False)
+    reader = open_trace_dat(PATH, data, buffer="a")
+    assert sum(len(c.events) for c in reader.chunks()) < 20
+    with pytest.raises(UsageError, match=r"no buffer 'b'; there are: top, a$"):
+        open_trace_dat(PATH, data, buffer="b")
+    rng = np.random.default_rng(5)
+    for _ in range(150):
+        bad = bytearray(data)
+        for _ in range(int(rng.integers(1, 4))):
+            bad[int(rng.integers(12, len(bad)))] = int(rng.integers(256))
+        try:
+            for _ in open_trace_dat(PATH, bytes(bad)).chunks():
+                pass
+        except InputError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_a_guest_and_its_host_are_told(big: bool) -> None:
+    kernel = w.Kernel(big=big)
+
+    def n(value: int, size: int) -> bytes:
+        return value.to_bytes(size, kernel.order)  # type: ignore[arg-type]
+
+    shift = n(0xABC, 8) + n(0, 4) + n(1, 4) + n(2, 4) + n(5, 8) * 6
+    guest = b"vm1\0" + n(0x77, 8) + n(2, 4) + n(0, 4) + n(500, 4) + n(1, 4) + n(501, 4)
+    cap = w.Capture(kernel, two_cpus(kernel), options=[(12, shift), (13, guest)])
+    reader, events, _ = read(w.v7(cap))
+    assert events.ts.tolist() == [r[0] for r in TWO_CPUS]
+    assert reader.meta.extra["host_trace_id"] == "0xabc"
+    assert reader.meta.extra["guests"] == [
+        {"name": "vm1", "trace_id": "0x77", "pid_of_vcpu": {0: 500, 1: 501}}
+    ]
+    assert reader.issues.counts() == {"time_shift_ignored": 1}
+    cap.options = [(12, shift[:-4]), (13, guest[:-4]), (12, b""), (13, b"vm"), (13, guest[:8])]
+    reader, _, _ = read(w.v7(cap))
+    assert reader.issues.counts() == {"bad_option": 5}
 
 
 # C01, C02: options
@@ -739,6 +936,8 @@ def test_a_recording_cut_off(shared: Path) -> None:
         ("dat6-i686-listen", {"sched_switch": 10, "sched_wakeup": 6, "softirq_raise": 8}),
         ("dat6-arm32-thermal", {"bprint": 501, "cdev_update": 18, "thermal_temperature": 6}),
         ("dat6-function-only", {"function": 12474}),
+        ("dat6-arm64-bprint", {"sched_switch": 755, "bprint": 2}),
+        ("dat6-noopt-idle", {"sched_switch": 23, "cpu_idle": 17, "sched_migrate_task": 3}),
         ("dat7-zstd-idle", {"sched_switch": 23, "cpu_idle": 17, "sched_migrate_task": 3}),
         ("dat7-zstd-i686", {"sched_switch": 766, "sched_wakeup": 388}),
     ],
@@ -749,6 +948,40 @@ def test_captures_of_other_people(shared: Path, name: str, counts: dict[str, int
     if name == "dat6-opt8-tgids":
         assert "option 8 has 1047 bytes, expected 4: ignored" in reader.issues.texts()
         assert reader.meta.cpus_present == 4
+
+
+@pytest.mark.parametrize(
+    ("six", "seven"), [("dat6-noopt-idle", "dat7-zstd-idle"), ("dat6-i686-fifo", "dat7-zstd-i686")]
+)
+def test_both_versions_of_a_capture_give_the_same(shared: Path, six: str, seven: str) -> None:
+    one, two = (read(real(shared, f"public/{name}.dat.xz")) for name in (six, seven))
+    for column in one[1].__dataclass_fields__:
+        assert np.array_equal(getattr(one[1], column), getattr(two[1], column)), column
+    assert one[2] == two[2]
+    assert one[0].counts == two[0].counts
+
+
+@pytest.mark.parametrize(
+    ("clock", "unit"),
+    [("boot", "ns"), ("counter", "count"), ("global", "ns"), ("mono", "ns"),
+     ("uptime", "jiffies"), ("x86-tsc", "cycles")],
+)  # fmt: skip
+def test_real_clocks(shared: Path, clock: str, unit: str) -> None:
+    meta = open_trace_dat(PATH, real(shared, f"forms/sch-clock-{clock}.dat")).meta
+    assert (meta.clock, meta.clock_unit) == (clock, unit)
+
+
+def test_two_real_buffers(shared: Path) -> None:
+    data = real(shared, "forms/two-buffers.dat")
+    by_name = {name: read(data, name) for name in (None, "top", "inst1", "all")}
+    counts = {"cpu_idle": 7165, "sched_switch": 7142, "sched_waking": 3570}
+    assert all(reader.counts == counts for reader, _, _ in by_name.values())
+    kinds = {name: set(events.kind.tolist()) for name, (_, events, _) in by_name.items()}
+    assert kinds[None] == kinds["inst1"] == {EventKind.SWITCH, EventKind.WAKING}
+    assert kinds["top"] == {EventKind.CPU_IDLE}
+    _, events, _ = by_name["all"]
+    assert len(events) == sum(counts.values())
+    assert (np.diff(events.ts) >= 0).all()
 
 
 _TEXTS = {

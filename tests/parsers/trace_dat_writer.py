@@ -7,6 +7,7 @@ a :class:`Page` is filled record by record, :func:`v6` and :func:`v7` put files 
 
 from __future__ import annotations
 
+import lzma
 import struct
 import zlib
 from collections.abc import Sequence
@@ -298,6 +299,8 @@ class Capture:
     cpu_count: int | None = None
     instances: dict[str, dict[int, bytes]] = field(default_factory=dict)
     clock: str = "local"  # "": not told
+    clocks: dict[str, str] = field(default_factory=dict)  # v7: of instances, where another one
+    texts: dict[str, bytes] = field(default_factory=dict)  # v7: BUFFER_TEXT instead of buffers
 
     def _n(self, value: int, size: int) -> bytes:
         return value.to_bytes(size, self.kernel.order)  # type: ignore[arg-type]
@@ -381,6 +384,8 @@ def v6(cap: Capture, *, tag: bytes = b"flyrecord\0", table_cpus: int | None = No
 def compress(name: str, data: bytes) -> bytes:
     if name == "zlib":
         return zlib.compress(data)
+    if name == "lzma":
+        return lzma.compress(data, lzma.FORMAT_ALONE)
     import zstandard
 
     return zstandard.ZstdCompressor(write_content_size=False).compress(data)
@@ -425,7 +430,19 @@ def v7(
     if cap.cpu_count is not None:
         entries.append((8, n(cap.cpu_count, 4)))
     link = options(entries)
-    for name, cpus in [("", cap.cpus), *cap.instances.items()]:
+    for name, text in cap.texts.items():
+        at, size = len(out), chunk_pages * 64
+        body = text
+        if compression != "none":
+            chunks = [text[i : i + size] for i in range(0, len(text), size)]
+            body = n(len(chunks), 4)
+            for chunk in chunks:
+                small = compress(compression, chunk)
+                body += n(len(small), 4) + n(len(chunk), 4) + small
+        out += n(22, 2) + n(compression != "none", 2) + n(0, 4) + n(len(body), 8) + body
+        set_link(link)
+        link = options([(22, n(at, 8) + name.encode() + b"\0" + cap.clock.encode() + b"\0")])
+    for name, cpus in [] if cap.texts else [("", cap.cpus), *cap.instances.items()]:
         at = len(out)
         head = n(3, 2) + n(compression != "none", 2) + n(0, 4)
         out += head + bytes(8)
@@ -446,7 +463,8 @@ def v7(
                 out.extend(bytes(start - len(out)) + data)
             rows += n(cpu, 4) + n(start, 8) + n(size, 8)
         out[at + 8 : at + 16] = n(len(out) - at - 16, 8)
-        buffer = n(at, 8) + name.encode() + b"\0" + cap.clock.encode() + b"\0"
+        clock = cap.clocks.get(name, cap.clock)
+        buffer = n(at, 8) + name.encode() + b"\0" + clock.encode() + b"\0"
         buffer += n(cap.page_size, 4) + n(len(cpus), 4) + rows
         set_link(link)
         link = options([(3, buffer)])
