@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,11 @@ from traceana.parsers.registry import open_reader
 from traceana.start_state import StartState
 from traceana.start_state import find as find_start_state
 from traceana.start_state import load as load_start_state
-from traceana.timeline import Timeline, TimelineBuilder, kernel_number, survey
+from traceana.thresholds import kernel_number
 
 if TYPE_CHECKING:
     from traceana.parsers.reader import Lost, Reader, ReaderMeta
+    from traceana.timeline import Timeline, TimelineBuilder
 
 __all__ = ["Capture", "open"]
 
@@ -152,7 +154,9 @@ class Capture:
             )
         state = Path(start_state) if start_state is not None else find_start_state(self.path)
         self.start_state: StartState | None = load_start_state(state) if state else None
-        self._topology, self._topology_known = self._find_topology(topology)
+        side = Path(topology) if topology is not None else topo.find_side_file(self.path)
+        self._side_topology = None if side is None else topo.load_side_file(side, self._own)
+        self._assumed: pa.Table | None = None
         self._window: tuple[int | None, int | None] | None = None
         if time is not None:
             self._window = self._resolve(time)
@@ -222,19 +226,25 @@ class Capture:
     @property
     def topology(self) -> pa.Table:
         """The ``topology`` table: side file, header, or assumed for the CPUs there are."""
-        if self._topology_known:
-            assert self._topology is not None
-            return self._topology
-        if self._topology is None:
+        known = self._known_topology
+        if known is not None:
+            return known
+        if self._assumed is None:
             self._ensure_read()
             present = self.meta.cpus_present or 0
-            self._topology = topo.assumed(max(present, self._highest_cpu + 1))
+            self._assumed = topo.assumed(max(present, self._highest_cpu + 1))
             self._own.add(
                 "topology",
                 "topology_assumed",
                 "no topology is known: one LLC without SMT is assumed (give --topology)",
             )
-        return self._topology
+        return self._assumed
+
+    @cached_property
+    def _known_topology(self) -> pa.Table | None:
+        if self._side_topology is not None:
+            return self._side_topology
+        return self._reader.topology()
 
     # --- tables ---
 
@@ -315,13 +325,17 @@ class Capture:
         return self._timeline
 
     def _builder(self, first: EventColumns) -> TimelineBuilder:
+        # Its kernels are loaded only where somebody asks for the timeline.
+        from traceana.timeline import TimelineBuilder, survey
+
         kernel = kernel_number(self.kernel)
         self.event_cost_ns = event_cost_ns(first)
         # Behind a block lie the dequeue and the pick of the next task, some 0.4 of an event's
         # cost more than between an enqueue and its record; and the event that is ignored.
         share = 1.4 if "sched_stat_runtime" in self.ignored else 0.4
+        known = self._known_topology
         return TimelineBuilder(
-            llc=topo.as_arrays(self._topology).llc if self._topology_known else None,
+            llc=None if known is None else topo.as_arrays(known).llc,
             kernel=kernel,
             hz=self._hz,
             start=self.start_state,
@@ -352,13 +366,6 @@ class Capture:
         return f"<traceana.Capture {self.path} ({self.meta.form})>"
 
     # --- reading ---
-
-    def _find_topology(self, given: str | Path | None) -> tuple[pa.Table | None, bool]:
-        side = Path(given) if given is not None else topo.find_side_file(self.path)
-        if side is not None:
-            return topo.load_side_file(side, self._own), True
-        header = self._reader.topology()
-        return header, header is not None
 
     def _resolve(self, time: TimeWindow) -> tuple[int | None, int | None]:
         """The --time ends in ns: digits as printed, or shares of the capture's span."""

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from traceana import schema
 
@@ -138,6 +137,8 @@ class EventColumns:
             if isinstance(data, pa.ChunkedArray):
                 data = data.combine_chunks()
             if data.null_count:
+                import pyarrow.compute as pc
+
                 data = pc.fill_null(data, pa.scalar(null, data.type))
             out[name] = np.asarray(data.to_numpy(zero_copy_only=False), dtype=dtype)
         return cls(**out)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -695,6 +694,8 @@ def check(table: pa.Table | pa.RecordBatch, name: str | None = None) -> None:
         if column.enum is not None and len(data):
             _check_enum(name, column, data)
     if spec.order and table.num_rows > 1:
+        import pyarrow.compute as pc
+
         key = pc.coalesce(*(table.column(c) for c in spec.order))
         if isinstance(key, pa.ChunkedArray):
             key = key.combine_chunks()
@@ -704,6 +705,8 @@ def check(table: pa.Table | pa.RecordBatch, name: str | None = None) -> None:
 
 
 def _check_enum(name: str, column: Column, data: pa.ChunkedArray | pa.Array) -> None:
+    import pyarrow.compute as pc
+
     assert column.enum is not None
     top = pc.max(data).as_py()
     if top is None:

@@ -19,6 +19,7 @@ __all__ = [
     "SCALINGS",
     "Release",
     "Tunables",
+    "kernel_number",
     "parse_release",
     "scaling_factor",
     "tunables",
@@ -49,6 +50,16 @@ def parse_release(text: str) -> Release | None:
     if not found:
         return None
     return int(found[1]), int(found[2]), int(found[3] or 0)
+
+
+def kernel_number(release: str | None) -> int:
+    """6001 for "6.1.192"; 0 where there is no release to read.
+
+    >>> kernel_number("6.12.117+deb13"), kernel_number(None)
+    (6012, 0)
+    """
+    found = re.match(r"(\d+)\.(\d+)", release or "")
+    return int(found[1]) * 1000 + min(int(found[2]), 999) if found else 0
 
 
 def scaling_factor(online_cpus: int, scaling: str = "log") -> int:

@@ -28,6 +28,7 @@ from traceana._wake_kernels import give_up
 from traceana.columns import EventColumns, NameChange
 from traceana.issues import IssueLog
 from traceana.start_state import StartState
+from traceana.thresholds import kernel_number
 from traceana.workload import group_names
 
 __all__ = ["Timeline", "TimelineBuilder", "Traits", "kernel_number", "survey"]
@@ -50,16 +51,6 @@ _REPAIR_TEXT = {
     "pid_out_of_range": "events with a pid above the kernel's limit, ignored",
     "ran_on_two_cpus": "a task was seen running on two CPUs: the later switch-in is believed",
 }
-
-
-def kernel_number(release: str | None) -> int:
-    """6001 for "6.1.192"; 0 where there is no release to read.
-
-    >>> kernel_number("6.12.117+deb13"), kernel_number(None)
-    (6012, 0)
-    """
-    found = re.match(r"(\d+)\.(\d+)", release or "")
-    return int(found[1]) * 1000 + min(int(found[2]), 999) if found else 0
 
 
 @dataclass

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "bench"
 SAMPLE = ROOT / "sample_traces" / "pp6-short.dat.xz"
 PERF_SAMPLE = ROOT / "sample_traces" / "pp6-file.perf.data.xz"
-AIM = 8_000_000
+AIM = 16_000_000
 
 
 @dataclass
