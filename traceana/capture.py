@@ -51,6 +51,7 @@ def open(  # noqa: A001
     time: TimeWindow | None = None,
     workload: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
+    buffer: str | None = None,
 ) -> Capture:
     """Open a capture of any known form, or a .traceana store.
 
@@ -66,6 +67,8 @@ def open(  # noqa: A001
     time : (start, stop) in seconds of the capture's clock as text, or percents like "10%"
     workload : (name, glob) pairs
     progress : called with (bytes done, bytes in all) between batches
+    buffer : which buffer of a trace.dat: a name, "top", or "all" of them merged; else the top one,
+        or the first instance that holds scheduler events
 
     Raises
     ------
@@ -82,7 +85,7 @@ def open(  # noqa: A001
     if store.is_store(Path(path)):
         reader = store.StoreReader(Path(path))
     else:
-        reader = open_reader(path)
+        reader = open_reader(path, buffer=buffer)
     return Capture(
         reader,
         topology=topology,

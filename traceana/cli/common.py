@@ -100,6 +100,7 @@ def opened(options: Options) -> Iterator[Capture]:
 
         yield capture.open(
             path,
+            buffer=options.buffer,
             topology=options.topology,
             start_state=options.start_state,
             hz=options.hz,

@@ -31,6 +31,7 @@ class Options:
 
     file: str | None = None
     input: str | None = None
+    buffer: str | None = None
     topology: str | None = None
     start_state: str | None = None
     hz: int | None = None
@@ -87,6 +88,16 @@ _DECLARED: dict[str, Any] = {
     ],
     "input": Annotated[
         str | None, _option(_IN, "-i", "--input", metavar="FILE", help="The same as FILE.")
+    ],
+    "buffer": Annotated[
+        str | None,
+        _option(
+            _IN,
+            "--buffer",
+            metavar="NAME",
+            help="Which buffer of a trace.dat: an instance's name, top, or all (merged, each event "
+            "once). Default: the top one, or the first that holds scheduler events.",
+        ),
     ],
     "topology": Annotated[
         str | None,
@@ -221,7 +232,7 @@ _DECLARED: dict[str, Any] = {
 }
 
 INPUT = (
-    "input", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time",
+    "input", "buffer", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time",
     "fail_on_loss",
 )  # fmt: skip
 SHOWN = ("cpu", "pid", "tid", "comm")
