@@ -132,6 +132,18 @@ class Replay:
         self._start = cap.start_state
         self._changes = self._collect()
         self._sync = self._infer_sync()
+        open_ = int((self._sync == 2).sum())
+        if open_:
+            self.assumptions.append(
+                f"WF_SYNC is in no event: open for {open_} of {len(self.rows)} wakeups, taken as "
+                "set there, which keeps place A and Abel's rule from firing"
+            )
+        unknown = int(((w["quality"][self.rows] & schema.Quality.FLIPS_UNKNOWN) != 0).sum())
+        if unknown:
+            self.assumptions.append(
+                f"wakee_flips unknown for {unknown} of {len(self.rows)} wakeups (no start state): "
+                "taken as not wide"
+            )
 
     def named_params(self, rule: registry.Rule, overrides: Mapping[str, int]) -> dict[str, int]:
         """The parameters that a rule is asked with."""

@@ -18,6 +18,7 @@ FIELDS = (
     Field("class", "text", shown=False),
     Field("group", "text", shown=False),
     Field("runtime_ns", "ns", "runtime"),
+    Field("on_cpu_ns", "ns", shown=False),
     Field("switches", "int", "switch"),
     Field("voluntary", "int", shown=False),
     Field("preempted", "int", shown=False),
