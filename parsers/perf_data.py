@@ -291,6 +291,8 @@ class PerfDataReader:
                 "parse", "file_cut",
                 f"offset {self._header.data_end:#x}: the file ends before its data does",
             )  # fmt: skip
+        # A feature, behind the data, can only be cut where the file is.
+        self.damaged |= "feature_cut" in self.issues.counts()
         rows = self._rows_of(self._layout_row, self.issues)
         scan = self._scan(rows, marks=True)
         mapped = [Pages(raw) for raw in (self._raw, *self._raw_parts)]

@@ -37,6 +37,8 @@ class Form:
     files is a folder or a tar archive; its module has ``is_NAME_folder(path)``,
     ``open_NAME_folder(path)``, ``is_NAME_tar(buf)`` and ``open_NAME_tar(path, buf)``, where NAME
     is the ``opener``. ``buffers``: the opener takes ``buffer``.
+
+    ``reads``, ``written_by`` and ``tested_by`` (a file) make the table of forms in the README.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Form:
     magic: Callable[[bytes, int], bool] | None = None
     many: bool = False
     buffers: bool = False
+    reads: str = ""
+    written_by: str = ""
+    tested_by: str = ""
 
     def call(self, function: str, *args: Any, **options: Any) -> Any:
         """Call a function of the module."""
@@ -79,18 +84,74 @@ def _is_perfetto(head: bytes, size: int) -> bool:
 _HERE = "traceana.parsers."
 
 FORMS: tuple[Form, ...] = (
-    Form("trace.dat", _HERE + "trace_dat", "open_trace_dat", _is_trace_dat, buffers=True),
-    Form("perf.data", _HERE + "perf_data", "open_perf_data", _is_perf_data),
-    Form("perf.data folder", _HERE + "perf_folder", "perf", many=True),
-    Form("SchedViz archive", _HERE + "schedviz", "schedviz", many=True),
-    Form("raw ring-buffer pages with formats", _HERE + "raw_pages", "raw_pages", many=True),
-    Form("Perfetto trace", _HERE + "perfetto", "open_perfetto", _is_perfetto),
-    Form("tracefs text", _HERE + "ftrace_text", "open_ftrace_text"),
-    Form("trace-cmd report text", _HERE + "trace_cmd_text", "open_trace_cmd_text"),
-    Form("perf script text", _HERE + "perf_script", "open_perf_script"),
-    Form("systrace, atrace", _HERE + "systrace", "open_systrace"),
-    Form("console dump", _HERE + "console_dump", "open_console_dump"),
-)
+    Form(
+        "trace.dat", _HERE + "trace_dat", "open_trace_dat", _is_trace_dat, buffers=True,
+        reads="trace.dat v6 and v7, plain or compressed; one of several buffers or all "
+        "(`--buffer`)",
+        written_by="`trace-cmd record`",
+        tested_by="tests/parsers/test_trace_dat.py",
+    ),
+    Form(
+        "perf.data", _HERE + "perf_data", "open_perf_data", _is_perf_data,
+        reads="perf.data: file, pipe, `-z`, other endian, simpleperf's",
+        written_by="`perf record -e sched:… -a`, `perf sched record`",
+        tested_by="tests/parsers/test_perf_data.py",
+    ),
+    Form(
+        "perf.data folder", _HERE + "perf_folder", "perf", many=True,
+        reads="perf.data folder",
+        written_by="`perf record --threads`",
+        tested_by="tests/parsers/test_perf_forms.py",
+    ),
+    Form(
+        "tracefs text", _HERE + "ftrace_text", "open_ftrace_text",
+        reads="tracefs text: any trace options that keep task, CPU and time",
+        written_by="`cat /sys/kernel/tracing/trace`, `trace_pipe`",
+        tested_by="tests/parsers/test_text_captures.py",
+    ),
+    Form(
+        "trace-cmd report text", _HERE + "trace_cmd_text", "open_trace_cmd_text",
+        reads="report text, also `-R`, `-t`, `-l`, `-w`, `--ts-diff`",
+        written_by="`trace-cmd report`",
+        tested_by="tests/parsers/test_text_captures.py",
+    ),
+    Form(
+        "perf script text", _HERE + "perf_script", "open_perf_script",
+        reads="script text, also `--ns`, `-g`, `--header`",
+        written_by="`perf script`",
+        tested_by="tests/parsers/test_text_captures.py",
+    ),
+    Form(
+        "Perfetto trace", _HERE + "perfetto", "open_perfetto", _is_perfetto,
+        reads="Perfetto trace with ftrace events",
+        written_by="perfetto, traced",
+        tested_by="tests/parsers/test_perfetto.py",
+    ),
+    Form(
+        "systrace, atrace", _HERE + "systrace", "open_systrace",
+        reads="systrace and atrace: text, HTML, compressed; `systemTraceEvents` of Chrome JSON",
+        written_by="systrace.py, atrace",
+        tested_by="tests/parsers/test_systrace.py",
+    ),
+    Form(
+        "SchedViz archive", _HERE + "schedviz", "schedviz", many=True,
+        reads="SchedViz archive",
+        written_by="trace.sh",
+        tested_by="tests/parsers/test_schedviz.py",
+    ),
+    Form(
+        "raw ring-buffer pages with formats", _HERE + "raw_pages", "raw_pages", many=True,
+        reads="raw ring-buffer pages with their format files",
+        written_by="`per_cpu/cpuN/trace_pipe_raw`",
+        tested_by="tests/parsers/test_schedviz.py",
+    ),
+    Form(
+        "console dump", _HERE + "console_dump", "open_console_dump",
+        reads="console dump",
+        written_by="ftrace_dump_on_oops, sysrq-z",
+        tested_by="tests/parsers/test_console_dump.py",
+    ),
+)  # fmt: skip
 
 _GIVE_CAPTURE = (
     "give a capture: trace.dat, perf.data, tracefs trace text, or what trace-cmd report or perf "

@@ -8,6 +8,7 @@ imported on the first figure only. Equal input gives equal bytes.
 from __future__ import annotations
 
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -131,6 +132,8 @@ def drawing(
     import matplotlib
     from matplotlib.figure import Figure
 
+    # Where no folder can be written matplotlib says so at length; the report needs none.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcParams.update(matplotlib.rcParamsDefault)
         matplotlib.rcParams.update(_RC)

@@ -37,7 +37,7 @@ def gap_arrays(ctx: Context) -> Gaps:
     """The idle gaps of the capture."""
     cpu, start, end = _bounds(ctx)
     gaps = ctx.tl.idle_gaps
-    waited = (column(gaps, n) for n in ("waited_llc_ns", "waited_any_ns", "waited_busy_llc_ns"))
+    waited = (column(gaps, n, 0) for n in ("waited_llc_ns", "waited_any_ns", "waited_busy_llc_ns"))
     return Gaps(cpu, start, end, *waited)
 
 

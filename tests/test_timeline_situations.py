@@ -370,9 +370,11 @@ def test_classes_by_priority() -> None:
 
 def test_preempted_in_r_and_r_plus_wait_at_once() -> None:
     # 10 is preempted at 100 and back at 300; 11 at 300 and back at 400: both waited on CPU0
-    # while CPU1 idled from 50 to 450: 300 us behind a running task.
+    # while CPU1 idled from 50 to 450: 300 us behind a running task. (A wakeup of who runs already
+    # changes nothing, but says that sched_wakeup is recorded: without it, waiting is not known.)
     got = run("""
           0  0   0  .  switch R 10
+         40  1  12  .  wakeup 12 1
          50  1  12  .  switch S 0
         100  0  10  .  switch R 11
         300  0  11  .  switch R+ 10

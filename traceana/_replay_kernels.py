@@ -253,7 +253,7 @@ def replay(
             sync = w.sync
             row_p, row_t = m.llcs[m.cpus[prev].llc], m.llcs[m.cpus[this].llc]
             scan_p, scan_t = row_p.nr_idle_scan, row_t.nr_idle_scan
-            for v in range(5):
+            for v in range(6):
                 if v == 0 and a["sync"] == 2:
                     w.sync = 0
                 elif v == 1 or v == 2:
@@ -266,11 +266,25 @@ def replay(
                 elif v == 4 and (a["waker_dur"] < 0 or a["wakee_dur"] < 0):
                     o["certainty"] = POSSIBLE
                     continue
+                elif v == 5:
+                    # CPUs of which nothing is known yet: as if idle (2 marks them).
+                    some = 0
+                    for c in range(m.n_cpus):
+                        k = m.cpus[c]
+                        if k.curr < 0 and k.idle == 0 and k.nr == 0 and k.online == 1:
+                            k.idle = 2
+                            some = 1
+                    if some == 0:
+                        continue
                 else:
                     continue
                 cpu1, _ = decide(w, m, p)
                 if cpu1 != cpu0:
                     o["certainty"] = POSSIBLE
+                if v == 5:
+                    for c in range(m.n_cpus):
+                        if m.cpus[c].idle == 2:
+                            m.cpus[c].idle = 0
                 w.sync = sync
                 w.waker_flips = a["waker_flips"]
                 w.wakee_flips = a["wakee_flips"]

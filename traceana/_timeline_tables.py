@@ -79,7 +79,7 @@ def make_tables(
         tasks=_tasks(builder, used["tasks"], group, stat),
         slices=_slices(slices, stat),
         wakeups=_wakeups(wakeups, sync),
-        idle_gaps=_gaps(gaps, ended_by),
+        idle_gaps=_gaps(gaps, ended_by, waits=bool(builder._G[0]["have_wakeup"])),
         issues=builder.issues,
         first_ts=first,
         last_ts=last,
@@ -243,8 +243,13 @@ def _wakeups(w: Array, sync: Array) -> pa.Table:
     )
 
 
-def _gaps(p: Array, ended_by: Array) -> pa.Table:
+def _gaps(p: Array, ended_by: Array, *, waits: bool) -> pa.Table:
     i64 = pa.int64()
+
+    def waited(name: str) -> pa.Array:
+        # Without sched_wakeup nobody is known to be queued between waking and running.
+        return _col(p[name], i64) if waits else pa.nulls(len(p), i64)
+
     return _table(
         "idle_gaps",
         {
@@ -253,9 +258,9 @@ def _gaps(p: Array, ended_by: Array) -> pa.Table:
             "start": _col(p["start"], i64, NULL),
             "end": _col(p["end"], i64, NULL),
             "cpu_idle_state": _col(p["idle_state"], pa.int32(), -1),
-            "waited_llc_ns": _col(p["llc"], i64),
-            "waited_any_ns": _col(p["any"], i64),
-            "waited_busy_llc_ns": _col(p["busy"], i64),
+            "waited_llc_ns": waited("llc"),
+            "waited_any_ns": waited("any"),
+            "waited_busy_llc_ns": waited("busy"),
             "ended_by": _col(ended_by, i64, -1),
         },
     )
@@ -275,6 +280,10 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
     big = np.iinfo(np.int64).max
     first_end, last_start = np.full(n, big), np.full(n, NULL)
     parts = [(r[r["cpu"] >= 0], out) for r, out in ((gaps, idle), (slices, busy))]
+    # Who was elsewhere before did not run here since the window's begin.
+    when = np.where(slices["start"] != NULL, slices["start"], slices["end"])
+    seen = np.full(int(slices["task"].max(initial=-1)) + 1, big)
+    np.minimum.at(seen, slices["task"], np.where(when != NULL, when, big))
     for rows, _ in parts:
         ends = np.where(rows["end"] != NULL, rows["end"], big)
         np.minimum.at(first_end, rows["cpu"], np.where(ends == big, last, ends))
@@ -287,6 +296,8 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
         start = np.where(rows["start"] != NULL, rows["start"], begin[cpu])
         lost = open_end & ((c["curr"][cpu] != task) | (rows["start"] < last_start[cpu]))
         lost |= (rows["start"] == NULL) & (end > first_end[cpu])
+        if out is busy:
+            lost |= (rows["start"] == NULL) & (seen[task] < end)
         np.add.at(out, cpu, np.where(lost, 0, np.maximum(end - start, 0)))
     total = last - first
     unknown = np.maximum(total - idle - busy, 0)

@@ -108,7 +108,8 @@ class Capture:
     meta : ReaderMeta
         What the file says of itself.
     counts : dict
-        Events per bare tracepoint name, all of the file (reads it once).
+        Events per bare tracepoint name, all of the file; with --time those of a known kind in the
+        selection (reads the file once).
     lost : Lost
     issues : IssueLog
         What was lost, repaired, assumed, so far.
@@ -144,6 +145,7 @@ class Capture:
         self._first: int | None = None
         self._last: int | None = None
         self._highest_cpu = -1
+        self._selected: dict[str, int] = {}
         #: What recording one event cost, ns; known once the timeline is made (see cost.py).
         self.event_cost_ns: int | None = None
         if kernel is not None and kernel_number(kernel) == 0:
@@ -169,7 +171,7 @@ class Capture:
     @property
     def counts(self) -> dict[str, int]:
         self._ensure_read()
-        return self._reader.counts
+        return self._reader.counts if self._window is None else self._selected
 
     @property
     def lost(self) -> Lost:
@@ -321,7 +323,7 @@ class Capture:
                     "CONFIG_HZ is not recorded; 250 is assumed (give --hz)",
                 )
             if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
-                raise MissingEventsError(("sched_switch",), "this analysis")
+                raise self._missing(("sched_switch",), "this analysis")
             # Switches of some tasks only say nothing of a whole CPU.
             partial = "only_some_tasks" in self._reader.issues.counts()
             self._timeline = builder.finish(whole_cpus=not partial)
@@ -350,7 +352,36 @@ class Capture:
     def require(self, names: Sequence[str], needed_for: str) -> None:
         """Raise MissingEventsError unless at least one of the tracepoints was recorded."""
         if not any(self.counts.get(n) and n not in self.ignored for n in names):
-            raise MissingEventsError(tuple(names), needed_for)
+            raise self._missing(tuple(names), needed_for)
+
+    def _missing(self, names: tuple[str, ...], needed_for: str) -> MissingEventsError:
+        """The error, in the words of the form where it knows why the events are missing."""
+        error = MissingEventsError(names, needed_for)
+        told = self.meta.extra.get("no_tracepoints")
+        error.args = (f"{self.path}: {told or error}",)
+        return error
+
+    def _check_topology(self) -> None:
+        """A side file of another machine is believed, but not silently."""
+        table = self._side_topology
+        if table is None:
+            return
+        listed = table.num_rows
+        seen = self._highest_cpu + 1
+        present = self.meta.cpus_present or seen
+        if listed < seen or (self.meta.cpus_present and listed != present):
+            self.note(
+                "topology",
+                "topology_mismatch",
+                f"the topology lists {listed} CPUs, the capture has {max(seen, present)}: "
+                "of another machine?",
+            )
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -402,13 +433,19 @@ class Capture:
     def _chunks(self) -> Iterator[Chunk]:
         """The reader's chunks with --ignore and --time applied; learns names, span, CPUs."""
         first, last = None, None
+        whole: list[int] = []
+        kinds = np.zeros(len(schema.EventKind), np.int64)
         names: list[NameChange] = []
         for chunk in self._reader.chunks():
             events = chunk.events
+            if len(events) and self._window is not None:
+                whole += [int(events.ts.min()), int(events.ts.max())]
+                whole = [min(whole), max(whole)]
             if self._drop:
                 events = events.take(~np.isin(events.kind, self._drop))
             if self._window is not None:
                 events = self._cut(events)
+                kinds += np.bincount(events.kind, minlength=len(kinds))
             if not self._read:
                 names.extend(chunk.names)
             if len(events):
@@ -421,8 +458,15 @@ class Capture:
             if self._progress is not None:
                 self._progress(*self._reader.progress())
             yield Chunk(events, chunk.names)
+        if whole and first is None:
+            a, b = (f"{ns // 10**9}.{ns % 10**9:09d}" for ns in whole)
+            raise UsageError(f"--time: no event in that span; the capture spans {a} to {b} s")
         if not self._read:
             self._read = True
+            self._selected = {
+                name: int(kinds[kind]) for name, kind in schema.EVENT_NAMES.items() if kinds[kind]
+            }
+            self._check_topology()
             self._names = names
             self._first, self._last = first, last
 

@@ -83,7 +83,9 @@ def candidates(timeline: Timeline) -> pa.Table:
     in_time = np.argsort(w["waking"][second], kind="stable")
     second, booked = second[in_time], booked[in_time]
     run_a, run_b = w["run"][booked], w["run"][second]
+    # Without sched_wakeup it is not known from when on the victim stood in a queue.
     known = (run_a != NULL) & (run_b != NULL)
+    known &= (w["wakeup"][booked] != NULL) & (w["wakeup"][second] != NULL)
     later = run_b >= run_a
     victim = np.where(later, second, booked)
     other_run = np.where(later, run_a, run_b)

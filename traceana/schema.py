@@ -525,14 +525,22 @@ IDLE_GAPS = Table(
             _I64,
             "how long, within it, a task was runnable but not running on another CPU of the LLC",
             "ns",
+            "sched_wakeup was not recorded",
         ),
-        Column("waited_any_ns", _I64, "the same for any other CPU", "ns"),
+        Column(
+            "waited_any_ns",
+            _I64,
+            "the same for any other CPU",
+            "ns",
+            "sched_wakeup was not recorded",
+        ),
         Column(
             "waited_busy_llc_ns",
             _I64,
             "how long, within it, such a task stood behind a running one (not merely on its way "
             "onto an idle CPU) in the LLC",
             "ns",
+            "sched_wakeup was not recorded",
         ),
         Column(
             "ended_by", _I64, "wakeup whose wakee ended it", null="something else, or not known"

@@ -223,9 +223,10 @@ def idle_rows(timeline: Timeline, cpus: Iterable[int]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``cpu``, ``gaps``, ``idle_ns``, ``idle_share``, ``idle_share_max`` (as if what is not
-        known had been idle), ``unknown_ns``, ``waited_llc_ns``, ``waited_busy_llc_ns``,
-        ``waited_any_ns`` (as in ``idle_gaps``), ``waited_llc_share`` (of the idle time),
+        ``cpu``, ``gaps``, ``idle_ns``, ``idle_share`` (of the time that is known),
+        ``idle_share_max`` (of all, as if what is not known had been idle), ``unknown_ns``,
+        ``waited_llc_ns``, ``waited_busy_llc_ns``, ``waited_any_ns`` (as in ``idle_gaps``),
+        ``waited_llc_share`` (of the idle time),
         ``gap_p50_ns``, ``gap_max_ns``, ``gap_max_at_ns`` (its begin). Gaps that are open at an
         end are counted in ``idle_ns``, not in the last three.
     """
@@ -239,7 +240,7 @@ def idle_rows(timeline: Timeline, cpus: Iterable[int]) -> list[dict[str, Any]]:
     lengths = pc.fill_null(length, 0).to_numpy()
     starts = pc.fill_null(start, 0).to_numpy()
     waits = {
-        name: gaps.column(name).to_numpy()
+        name: None if gaps.column(name).null_count else gaps.column(name).to_numpy()
         for name in ("waited_llc_ns", "waited_busy_llc_ns", "waited_any_ns")
     }
     rows = []
@@ -250,10 +251,15 @@ def idle_rows(timeline: Timeline, cpus: Iterable[int]) -> list[dict[str, Any]]:
         unknown = have["unknown_ns"] if have else span
         row: dict[str, Any] = {"cpu": c, "gaps": len(mine), "idle_ns": idle}
         row["unknown_ns"] = unknown
-        row["idle_share"] = idle / span if idle is not None and span else None
+        # Of what is known; as if all the rest had been busy it is idle_ns / span.
+        row["idle_share"] = idle / (span - unknown) if idle is not None and span > unknown else None
         row["idle_share_max"] = ((idle or 0) + unknown) / span if span else None
-        row |= {n: int(values[mine].sum()) if have else None for n, values in waits.items()}
-        row["waited_llc_share"] = row["waited_llc_ns"] / idle if idle else None
+        row |= {
+            n: int(values[mine].sum()) if have and values is not None else None
+            for n, values in waits.items()
+        }
+        waited = row["waited_llc_ns"]
+        row["waited_llc_share"] = waited / idle if idle and waited is not None else None
         mine = mine[whole[mine]]
         longest = mine[np.argmax(lengths[mine])] if len(mine) else None
         row["gap_p50_ns"] = percentile(np.sort(lengths[mine]), 0.5)

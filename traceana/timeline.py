@@ -53,7 +53,7 @@ _REPAIR_TEXT = {
 }
 
 
-@dataclass
+@dataclass(repr=False)
 class Timeline:
     """The tables of one capture, and the arrays behind them.
 
@@ -75,6 +75,13 @@ class Timeline:
     kernel: int
     #: Structured arrays of ``_timeline_kernels`` (WAKE, SLICE, GAP, MOVE, TASK), for later stages.
     raw: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        told = (
+            f"{n} {getattr(self, n).num_rows:,}"
+            for n in ("tasks", "slices", "wakeups", "idle_gaps")
+        )
+        return f"<traceana.Timeline: {', '.join(told)}>"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -111,6 +111,8 @@ class RuleResult:
             "blocked_alone": self.blocked_alone,
             "idle_delta_ns": {
                 "total": self.idle_delta_total.to_json(),
+                "note": "the total is 0 by construction: open loop moves a burst from one CPU to "
+                "another and lets nothing follow from it",
                 "per_cpu": {str(c): v for c, v in sorted(self.idle_delta_ns.items())},
             },
             "queue_delay_ns": {k: f.to_json() for k, f in self.queue_delay_ns.items()},
@@ -122,7 +124,7 @@ class RuleResult:
         }
 
 
-@dataclass
+@dataclass(repr=False)
 class WhatIf:
     """Results of :func:`whatif`: one :class:`RuleResult` a rule, and the tables."""
 
@@ -130,6 +132,10 @@ class WhatIf:
     params: dict[str, dict[str, int]]
     left_out: dict[str, int]
     assumptions: list[str]
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{r.rule}: {r.moved} of {r.decisions} moved" for r in self.rules)
+        return f"<traceana.WhatIf, estimated, open loop: {told}>"
 
     def __getitem__(self, rule: str) -> RuleResult:
         for result in self.rules:
@@ -222,15 +228,21 @@ class WhatIf:
         return f"<table><caption>estimated, open loop</caption>{head}{rows}</table>"
 
 
+def _holding(interval: tuple[float, float], value: float) -> tuple[float, float]:
+    """The interval, widened where it does not hold the value."""
+    return min(interval[0], value), max(interval[1], value)
+
+
 def _number(value: float | None) -> float | int | None:
+    """Nanoseconds as whole numbers, shares (all of them below 1) as they are."""
     if value is None:
         return None
-    return int(value) if float(value).is_integer() else round(float(value), 6)
+    return round(float(value)) if abs(value) > 1 or float(value).is_integer() else round(value, 6)
 
 
 def whatif(
     cap: Capture,
-    rules: Sequence[str] = DEFAULT_RULES,
+    rules: str | Sequence[str] = DEFAULT_RULES,
     *,
     params: Mapping[str, Any] | None = None,
 ) -> WhatIf:
@@ -249,11 +261,14 @@ def whatif(
     MissingEventsError
         The capture holds no wakeups, or no switches.
     """
-    loaded = [registry.load(name) for name in dict.fromkeys(rules)]
+    names = [rules] if isinstance(rules, str) else rules
+    loaded = [registry.load(name) for name in dict.fromkeys(names)]
     overrides = _overrides(params or {}, [r.name for r in loaded])
     cap.require(("sched_waking", "sched_wakeup"), "whatif")
     timeline = cap.timeline()
     replay = Replay(cap, timeline)
+    if not len(replay.rows):
+        cap.require(("sched_waking",), "whatif")
     study = _Study(timeline, replay)
     return WhatIf(
         rules=[study.ask(rule, overrides.get(rule.name, {})) for rule in loaded],
@@ -358,8 +373,10 @@ class _Study:
             k = max(int(np.ceil(share * len(a))) - 1, 0)
             interval = delta = None
             if draws is not None:
-                interval = self._boot.interval(draws[1][:, i])
-                delta = self._boot.interval(draws[1][:, i] - draws[0][:, i])
+                # A draw's percentile is exact to one bin, the figure itself exact.
+                interval = _holding(self._boot.interval(draws[1][:, i]), int(b[k]))
+                moved = self._boot.interval(draws[1][:, i] - draws[0][:, i])
+                delta = _holding(moved, int(b[k]) - int(a[k]))
             out[f"p{int(share * 100)}"] = Figure(int(a[k]), int(b[k]), interval, delta)
         interval = delta = None
         if draws is not None:

@@ -21,7 +21,7 @@ __all__ = ["fill", "waited_words", "where_words"]
 def waited_words(ctx: Context, gaps: Gaps) -> Text:
     """During what share of the idle time somebody waited."""
     idle = gaps.idle_ns
-    if not (ctx.recorded("sched_wakeup") or ctx.recorded("sched_waking")):
+    if not ctx.recorded("sched_wakeup"):
         return say("whether a task waited meanwhile is not known without ", Code("sched_wakeup"))
     return say(
         "during ",

@@ -70,6 +70,8 @@ def _waits(ctx: Context) -> Text:
         ("queue_delay_ns", "for a CPU (queue delay)"),
         ("wakeup_latency_ns", "(wakeup latency)"),
     ):
+        if name == "queue_delay_ns" and not ctx.recorded("sched_wakeup"):
+            continue
         s = spread(ctx.wakes[name])
         if s.n:
             return say(
@@ -141,6 +143,12 @@ def _rule(r: Any) -> Text:
         Strong(share(r.moved / r.decisions)),
         f" of {plural(r.decisions, 'wakeup')}",
     ]
+    if r.moved_possible:
+        out.append(
+            " (all of them hanging on what no event tells)"
+            if r.moved_possible == r.moved
+            else f" ({share(r.moved_possible / r.moved)} of them hanging on what no event tells)"
+        )
     on = r.on_waker_cpu
     if on.estimated is not None:
         out += [

@@ -82,7 +82,7 @@ def child(seed: int, names: list[str]) -> None:
         data = (ROOT / "sample_traces" / name).read_bytes()
         if name.endswith(".xz"):
             data = lzma.decompress(data)
-        path = OUT / f"case-{number}-{name.removesuffix('.xz')}"
+        path = OUT / f"case-{number}-{Path(name).name.removesuffix('.xz')}"
         path.write_bytes(damage(data, rng))
         signal.alarm(SECONDS_A_CASE)
         try:

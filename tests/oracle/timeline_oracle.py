@@ -928,6 +928,8 @@ class _Oracle:
             llc += span if near else 0
             busy += span if any(picture[c][0] == "task" for c in near) else 0
         by = gap["ended_by"]
+        if EventKind.WAKEUP not in self.recorded:
+            llc = anywhere = busy = None
         return {
             "cpu": gap["cpu"],
             "start": gap["start"],
@@ -954,6 +956,15 @@ class _Oracle:
             lo, hi = row["start"], row["end"]
             if lo is None and row is first:
                 lo = self.first_ts
+                # Who was elsewhere before did not run here since the window's begin.
+                if what == "busy" and any(
+                    (s["start"] if s["start"] is not None else s["end"]) is not None
+                    and (s["start"] if s["start"] is not None else s["end"])
+                    < (hi if hi is not None else self.last_ts)
+                    for s in self.slices
+                    if s["task"] == row["task"] and s is not row
+                ):
+                    lo = None
             if hi is None and row is last:
                 hi = self.last_ts
             if lo is not None and hi is not None:

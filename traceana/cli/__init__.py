@@ -46,6 +46,9 @@ def main(args: Sequence[str] | None = None) -> int:
     from traceana.errors import TraceanaError
 
     arguments = list(sys.argv[1:] if args is None else args)
+    if sys.stdout is None:
+        say("standard output is closed")
+        return 2
     debug = "--debug" in arguments
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a locale without µ is no reason to fail

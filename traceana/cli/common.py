@@ -42,7 +42,9 @@ def _spooled(source: str) -> Iterator[str]:
     if source != "-":
         yield source
         return
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; name a capture")
+    if sys.stdin.isatty():
         raise UsageError("standard input is a terminal; name a capture")
     if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
         yield "/dev/stdin"
@@ -88,8 +90,11 @@ def _spare_pandas() -> None:
 def opened(options: Options) -> Iterator[Capture]:
     """The capture that the options name, with a progress bar while it is read."""
     source = options.source
-    if options.output != "-":
+    if options.output not in ("-", ""):
         output.check_target(options.output, force=options.force)
+        target, given = Path(options.output), Path(source)
+        if target.exists() and given.exists() and target.samefile(given):
+            raise UsageError(f"{options.output} is the capture itself; it is not overwritten")
     if options.hz is not None and not 0 < options.hz <= 100_000:
         raise UsageError(f"--hz {options.hz}: give CONFIG_HZ, e.g. 250 or 1000")
     window = parse_time(options.time) if options.time is not None else None
@@ -109,6 +114,18 @@ def opened(options: Options) -> Iterator[Capture]:
             time=window,
             workload=workloads,
             progress=progress,
+        )
+
+
+def timed(cap: Capture, needed_for: str) -> None:
+    """Refuse a question about durations where the clock only counts."""
+    if not cap.has_time:
+        from traceana.errors import UnsupportedError
+
+        raise UnsupportedError(
+            cap.path,
+            f"clock {cap.meta.clock!r} is no time: {needed_for} has no durations to show",
+            hint="record with trace_clock local, global or mono; `info` works",
         )
 
 

@@ -49,6 +49,10 @@ def register(app: typer.Typer) -> None:
         wanted = None
         if tables is not None:
             wanted = [choose(name.strip(), TABLES, "--tables") for name in tables.split(",")]
+        if options.output == "-":
+            raise UsageError(
+                "a store is a folder and cannot go to standard output; name it with -o"
+            )
         target = Path(options.output or default_name(options.source))
         options.output = "-"  # a folder: the store looks after it
         if target.exists() and not options.force:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from traceana.cli.common import check_rows, conclude, emit, lost_block, opened
+from traceana.cli.common import check_rows, conclude, emit, lost_block, opened, timed
 from traceana.cli.options import INPUT, OUTPUT, ROWS, Options, verb
 from traceana.cli.values import Shown
 from traceana.output import Field, Sheet, format_ns
@@ -69,6 +69,7 @@ def register(app: typer.Typer) -> None:
         with opened(options) as cap:
             from traceana.errors import MissingEventsError
 
+            timed(cap, "idle")
             if not cap.counts.get("sched_switch"):
                 raise MissingEventsError(("sched_switch",), "idle")
             sheet = _each(cap, shown) if rows else _per_cpu(cap, shown)
@@ -96,13 +97,24 @@ def _per_cpu(cap: Capture, shown: Shown) -> Sheet:
     known = [r for r in rows if r["idle_ns"] is not None]
     total = sum(r["idle_ns"] for r in known)
     notes = []
-    if known and cap.span_ns:
-        share = total / (cap.span_ns * len(known))
-        waited = sum(r["waited_llc_ns"] for r in known) / total if total else 0.0
-        notes.append(
-            f"{len(known)} CPUs idle {100 * share:.1f} % of {format_ns(cap.span_ns)}; during "
-            f"{100 * waited:.1f} % of that a task waited in the same LLC"
-        )
+    unknown = sum(r["unknown_ns"] for r in known)
+    told = (cap.span_ns or 0) * len(known) - unknown
+    if known and cap.span_ns and told > 0:
+        text = f"{len(known)} CPUs idle {100 * total / told:.1f} % of {format_ns(cap.span_ns)}"
+        if unknown:
+            whole = cap.span_ns * len(known)
+            text += (
+                f" as far as it is known ({100 * unknown / whole:.1f} % is not: between "
+                f"{100 * total / whole:.1f} and {100 * (total + unknown) / whole:.1f} %)"
+            )
+        waits = [r["waited_llc_ns"] for r in known]
+        if total and None not in waits:
+            text += (
+                f"; during {100 * sum(waits) / total:.1f} % of that a task waited in the same LLC"
+            )
+        elif None in waits:
+            text += "; whether a task waited meanwhile is not known without sched_wakeup"
+        notes.append(text)
     if len(known) < len(rows):
         notes.append(f"{len(rows) - len(known)} CPUs without an event: idle or not is not known")
     cells = [[r[f.name] for f in PER_CPU] for r in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from traceana.cli.common import check_rows, conclude, emit, lost_block, opened
+from traceana.cli.common import check_rows, conclude, emit, lost_block, opened, timed
 from traceana.cli.options import INPUT, OUTPUT, ROWS, SHOWN, Options, verb
 from traceana.cli.values import Shown
 from traceana.output import Field, Sheet
@@ -64,6 +64,7 @@ def register(app: typer.Typer) -> None:
             from traceana.schema import DurSource
             from traceana.summary import task_rows
 
+            timed(cap, "tasks")
             rows = []
             for row in task_rows(cap.timeline().tasks):
                 idle = row["class"] == "idle" and not (shown.tids and 0 in shown.tids)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from traceana.cli.common import check_rows, conclude, emit, lost_block, opened
+from traceana.cli.common import check_rows, conclude, emit, lost_block, opened, timed
 from traceana.cli.options import INPUT, OUTPUT, ROWS, SHOWN, Options, verb
 from traceana.cli.values import Shown, choose
 from traceana.output import Field, Sheet
@@ -109,11 +109,10 @@ def register(app: typer.Typer) -> None:
         with opened(options) as cap:
             from traceana.errors import MissingEventsError
 
+            timed(cap, "wakeups")
             timeline = cap.timeline()
             if not timeline.wakeups.num_rows and not _recorded(cap.counts):
-                raise MissingEventsError(
-                    ("sched_waking", "sched_wakeup", "sched_switch"), "wakeups"
-                )
+                raise MissingEventsError(("sched_waking", "sched_wakeup"), "wakeups")
             table = _select(timeline.wakeups, timeline.tasks, shown)
             head = {"lost": lost_block(cap)}
             if rows:

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from traceana import output
-from traceana.cli.common import check_rows, colored, conclude, emit, lost_block, opened, write
+from traceana.cli.common import (
+    check_rows,
+    colored,
+    conclude,
+    emit,
+    lost_block,
+    opened,
+    timed,
+    write,
+)
 from traceana.cli.options import INPUT, OUTPUT, Options, verb
 from traceana.errors import UsageError
 from traceana.output import Field, Sheet
@@ -80,6 +89,7 @@ def register(app: typer.Typer) -> None:
             from traceana.whatif import DEFAULT_RULES
             from traceana.whatif import whatif as ask
 
+            timed(cap, "whatif")
             names = [n.strip() for text in rule or [] for n in text.split(",") if n.strip()]
             result = ask(cap, names or DEFAULT_RULES, params=params)
             document = {**result.to_json(), "lost": lost_block(cap)}
