@@ -349,16 +349,20 @@ def check_target(target: str, *, force: bool) -> None:
 def _whole_file(path: Path, *, force: bool) -> Iterator[IO[str]]:
     """A file that appears under its name only once it is complete."""
     path = Path(os.path.realpath(path))
-    temporary = tempfile.NamedTemporaryFile(  # noqa: SIM115
-        "w",
-        dir=path.parent,
-        prefix=f".{path.name[:80]}.",
-        suffix=".part",
-        delete=False,
-        encoding="utf-8",
-        errors="backslashreplace",
-        newline="",
-    )
+    try:
+        temporary = tempfile.NamedTemporaryFile(  # noqa: SIM115
+            "w",
+            dir=path.parent,
+            prefix=f".{path.name[:80]}.",
+            suffix=".part",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+            newline="",
+        )
+    except OSError as error:
+        # The name that was asked for, not that of the part.
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     try:
         with temporary:
             yield temporary

@@ -165,6 +165,8 @@ def emit(sheet: output.Sheet, options: Options) -> None:
     """Order, cut and write a result's rows as the options say."""
     for key in reversed(options.sort.split(",") if options.sort else []):
         _sort(sheet, _sort_key(key, sheet.fields))
+    if not sheet.rows and not options.quiet:
+        say("nothing to show: no row fits (see --cpu, --pid, --tid, --comm, --time)")
     limit = options.limit
     if limit is None:
         limit = 25 if options.format == "table" else 0
