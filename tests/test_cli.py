@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_traces"
 PP3 = SAMPLES / "pp3-plain.dat.xz"
 HOSTILE = SAMPLES / "hostile.dat"
-VERBS = ("info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert")
+VERBS = ("info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "record")
 READERS = ("info", "tasks", "wakeups", "idle", "whatif")
 
 Cli = Callable[..., Any]

@@ -21,7 +21,7 @@ RANKS = {
     # the contract
     "errors": 0, "schema": 0, "issues": 1, "columns": 1, "_jit": 0, "output": 1,
     # facts and small states
-    "cost": 2, "topology": 2, "start_state": 2, "workload": 2, "thresholds": 2,
+    "cost": 2, "topology": 2, "start_state": 2, "record": 3, "workload": 2, "thresholds": 2,
     # events; rules
     "parsers": 3, "rules": 3,
     # what is made of them
