@@ -411,7 +411,7 @@ def form_of(path: Path) -> str:
 def test_captures_of_other_people_open_or_are_named(shared: Path) -> None:
     folder = shared / "captures" / "public"
     if not folder.is_dir():
-        pytest.skip("no ../shared/captures/public")
+        pytest.skip("no published captures beside the repository")
     forms: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
         if path.name == "INDEX.md":

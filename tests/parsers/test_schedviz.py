@@ -271,7 +271,7 @@ def test_damaged_archives_never_end_in_a_traceback(tmp_path: Path) -> None:
 def test_real_captures(shared: Path) -> None:
     path = shared / "captures" / "public" / "schedviz-1cpu.tar.gz"
     if not path.exists():
-        pytest.skip("no ../shared/captures/public/schedviz-1cpu.tar.gz")
+        pytest.skip("no published captures beside the repository")
     reader, events = read(path)
     # counts of the archive's INDEX, made by another reader
     assert reader.counts == {
