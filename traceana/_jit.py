@@ -106,19 +106,36 @@ class _Announce(event.Listener):
 event.register("numba:compile", _Announce())
 
 
+#: What allocates arrays inside a kernel.
+_ALLOCATORS = {"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "arange", "copy"}
+
+
+def _allocates(function: Callable[..., Any]) -> bool:
+    """Whether a kernel makes arrays of its own.
+
+    One that does not is compiled without numba's reference counts: every array that it hands on to
+    another kernel would cost two locked instructions otherwise, half of the timeline's time.
+    """
+    return not _ALLOCATORS.isdisjoint(function.__code__.co_names)
+
+
 def njit(function: F) -> F:
     """Compile a kernel: nopython, without the GIL, cached on disk."""
     wrap: Any = numba.njit
-    compiled: F = wrap(nogil=True, cache=True)(function)
+    compiled: F = wrap(nogil=True, cache=True, _nrt=_allocates(function))(function)
     return compiled
 
 
 def step(function: F) -> F:
     """Compile a part of kernels, callable from compiled code only: a third less to compile."""
     wrap: Any = numba.njit  # its annotations do not know the last two options
-    compiled: F = wrap(nogil=True, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
+    compiled: F = wrap(
+        nogil=True,
+        cache=True,
+        _nrt=_allocates(function),
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+    )(function)
     return compiled
 
 
@@ -131,6 +148,7 @@ def exact(signature: Any, function: F, *, python: bool) -> F:
         signature,
         nogil=True,
         cache=True,
+        _nrt=_allocates(function),
         no_cpython_wrapper=not python,
         no_cfunc_wrapper=not python,
     )(function)
