@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.stamp
 SAMPLE ?= sample_traces/pp6-base.dat
 REPORT ?= build/report.html
 
-.PHONY: help setup test report lint type check bench bench-data fuzz wheel clean
+.PHONY: help setup test report lint type check bench bench-data bench-long fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,9 +31,12 @@ report: $(STAMP) ## the main job: report on a real capture (SAMPLE=FILE for anot
 	@mkdir -p $(dir $(REPORT))
 	@$(BIN)/traceana report $(SAMPLE) -o $(REPORT) --force
 
-lint: $(STAMP) ## style and layout (ruff)
+lint: $(STAMP) ## style and layout (ruff), and record.sh (shellcheck)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@check=$$(command -v $(BIN)/shellcheck || command -v shellcheck) || \
+	  { echo "no shellcheck here: record.sh is not checked" >&2; exit 0; }; \
+	  echo "$$check -s sh record.sh"; "$$check" -s sh record.sh
 
 type: $(STAMP) ## types (mypy --strict)
 	$(BIN)/mypy
@@ -42,11 +45,17 @@ check: lint type test ## all that CI runs
 
 bench-data: $(STAMP) ## make the bench's inputs under build/bench/
 	$(BIN)/python tests/bench/make_data.py
+	$(BIN)/python tests/bench/make_text.py
 
 bench: bench-data ## speed against trace-cmd and perf, as a table
 	$(BIN)/python tests/bench/bench.py $(ARGS)
 
-fuzz: $(STAMP) ## damage the samples at random and read them (ARGS="--seconds 600")
+bench-long: $(STAMP) ## time per event and memory of 5 and of 50 million events (2.5 GB under build/)
+	$(BIN)/python tests/bench/make_data.py --only pp6-v6.dat --events 5000000 --out build/bench/long/5M
+	$(BIN)/python tests/bench/make_data.py --only pp6-v6.dat --events 50000000 --out build/bench/long/50M
+	$(BIN)/python tests/bench/bench.py --long --runs 1
+
+fuzz: $(STAMP) ## read some 400,000 damaged inputs of all forms (ARGS="--only FORM")
 	$(BIN)/python tests/fuzz/run.py $(ARGS)
 
 wheel: $(STAMP) ## build the wheel into dist/

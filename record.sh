@@ -164,6 +164,7 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/traceana.XXXXXX") || fail 3 'no room for temporary files'
 instance=''
 # shellcheck disable=SC2317 # the trap calls it
+# shellcheck disable=SC2329  # the traps call it
 clean() {
 	rm -rf "$work"
 	if [ -n "$instance" ]; then

@@ -1,4 +1,4 @@
-"""Kernels for perf.data: walk the records, order the samples by time.
+"""Kernels for perf.data: walk the records and give a row for each wanted sample.
 
 Numbers are little endian. Offsets are int64 and absolute in the buffer; inside ``_u32`` and
 ``_u64`` they become unsigned, so that the compiler joins the byte loads into one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceana._jit import njit
+from traceana._jit import njit, step
 
 # Record types (include/uapi/linux/perf_event.h, tools/perf/util/event.h).
 R_LOST, R_COMM, R_EXIT, R_FORK, R_SAMPLE, R_LOST_SAMPLES = 2, 3, 4, 7, 9, 13
@@ -31,6 +31,11 @@ T_TIME, T_CPU, T_SIZE, A_TYPE = 7, 8, 9, 10
 # Rows for records of SWITCH and SWITCH_CPU_WIDE, for out and in; -1: not wanted.
 W_OUT, W_IN, W_WIDE_OUT, W_WIDE_IN = 11, 12, 13, 14
 N_ATTR = 15
+# Cells of ``plain``: how most samples are laid out. Offsets from the start of the record, the least
+# id of ``attr_of_id``, and the least size; P_RAW is where the size of the RAW data stands, -1 when
+# there is no such layout. P_ID is -1 where one attr has no need of ids.
+P_ID, P_TIME, P_CPU, P_TID, P_RAW, P_LOWEST, P_SIZE = range(7)
+N_PLAIN = 7
 # Bits of A_FLAGS. SAMPLED: with a period, so that one event may give several equal samples;
 # BARE: no RAW, the row is made of the record itself.
 F_READ, F_CALLCHAIN, F_RAW, F_SAMPLED, F_BARE = 1, 2, 4, 8, 16
@@ -42,8 +47,14 @@ FORM_PIPE, FORM_SIMPLEPERF = 1, 2
     ST_OFF, ST_ROWS, ST_MISC, ST_TGIDS, ST_MAX, ST_ROUND_MAX, ST_LIMIT, ST_ROUNDS, ST_BAD,
     ST_FIRST_BAD, ST_UNKNOWN, ST_NO_TIME, ST_LAST_TS, ST_STRANGE_CPU, ST_TASK_IDS, ST_FORM,
     ST_REPEATED,
-) = range(17)  # fmt: skip
-N_STATE = 17
+    # of rows that are in order: how many, how many of them are decoded, the time up to which
+    ST_READY, ST_DECODED, ST_UPTO,
+    # greatest time given out, and rows that came later than that
+    ST_EMITTED, ST_LATE,
+    # keeps the compiler from leaving out a look at bytes
+    ST_TOUCHED,
+) = range(23)  # fmt: skip
+N_STATE = 23
 
 # Why ``scan`` came back.
 # SPECIAL: a record that must be unpacked or joined first.
@@ -170,10 +181,75 @@ def _repeats(buf, p, size, t, r, seen):
     return False
 
 
+@step
+def _plain_samples(
+    buf, o, end, n, last_ts, max_ts, plain, attr_of_id, attrs, want_tgids,
+    ts, cpu, off, length, row, tgid_of, lost, counts,
+):  # fmt: skip
+    """Take samples of the plain layout as long as nothing about them needs a second look.
+
+    What it stops at, and returns as the new ``o``, is the matter of :func:`scan`, which gives the
+    same rows for all of these, only slower. Returns o, n, last_ts, max_ts and how many it took.
+    """
+    id_at = plain[P_ID]
+    time_at = plain[P_TIME]
+    cpu_at = plain[P_CPU]
+    tid_at = plain[P_TID]
+    raw_at = plain[P_RAW]
+    lowest = plain[P_LOWEST]
+    least = plain[P_SIZE]
+    span = len(attr_of_id)
+    cap = len(ts) - 2
+    taken = np.int64(0)
+    while o + least <= end and n <= cap:
+        head = _u64(buf, o)
+        size = (head >> 48) & 0xFFFF
+        if head & 0xFFFFFFFF != R_SAMPLE or size < least or o + size > end:
+            break
+        which = np.int64(0)
+        if id_at >= 0:
+            which = _u64(buf, o + id_at) - lowest
+            if which < 0 or which >= span:
+                break
+        a = np.int64(attr_of_id[np.uint64(which)])
+        t = _u64(buf, o + time_at)
+        c = _u32(buf, o + cpu_at)
+        bytes_ = _u32(buf, o + raw_at)
+        if (
+            a < 0
+            or t <= 0
+            or t >= TS_LIMIT
+            or c >= CPU_LIMIT
+            or raw_at + 4 + bytes_ > size
+            or lost[np.uint64(c), 0] > 0
+        ):
+            break
+        if want_tgids:
+            tid = _u32(buf, o + tid_at + 4)
+            if tid >= PID_LIMIT or tgid_of[np.uint64(tid)] != _u32(buf, o + tid_at):
+                break
+        taken += 1
+        counts[np.uint64(a)] += 1
+        last_ts = t
+        max_ts = max(max_ts, t)
+        r = attrs[np.uint64(a), A_ROW]
+        if r >= 0:
+            to = np.uint64(n)
+            ts[to] = t
+            cpu[to] = c
+            off[to] = o + raw_at + 4
+            length[to] = bytes_
+            row[to] = r
+            n += 1
+        o += size
+    return o, n, last_ts, max_ts, taken
+
+
 @njit
 def scan(
-    buf, end, target, id_at, id_back, same_types, attrs, ids, row_of_type, want_tgids,
-    ts, cpu, off, length, row, misc, tgids, tgid_of, lost, seen, counts, type_counts, records, st,
+    buf, end, target, id_at, id_back, same_types, attrs, ids, plain, attr_of_id, row_of_type,
+    want_tgids, ts, cpu, off, length, row,
+    misc, tgids, tgid_of, lost, seen, counts, type_counts, records, st,
 ):  # fmt: skip
     """Walk records from ``st[ST_OFF]`` on; append rows for wanted samples; say why it stopped.
 
@@ -186,6 +262,8 @@ def scan(
     same_types : int64      1: all attrs have one sample_type, so an unknown id can be read, too
     attrs : int64[n, N_ATTR]
     ids : int64[2^k, 3]     see fill_ids; the cpu is filled here from ID_INDEX records
+    plain : int64[N_PLAIN]  the layout that most samples have
+    attr_of_id : int32[:]   from id - plain[P_LOWEST] to the attr, -1: unknown or another layout
     row_of_type : int32[65536]  common_type -> row, for samples of unknown id
     want_tgids : int64      1: tell pid-tgid pairs and LOST rows
     ts, cpu, off, length, row : rows as the payload kernel takes them; appended from st[ST_ROWS]
@@ -207,6 +285,12 @@ def scan(
     cap = len(ts) - 2
     why = END
     while True:
+        if plain[P_RAW] >= 0:
+            o, n, last_ts, max_ts, taken = _plain_samples(
+                buf, o, end, n, last_ts, max_ts, plain, attr_of_id, attrs, want_tgids,
+                ts, cpu, off, length, row, tgid_of, lost, counts,
+            )  # fmt: skip
+            records[R_SAMPLE] += taken
         if o + 8 > end:
             if o != end:
                 why = CUT
@@ -460,61 +544,3 @@ def scan(
     st[ST_LAST_TS] = last_ts
     st[ST_MAX] = max_ts
     return why
-
-
-@njit
-def _radix_pass(ts, lo, shift, n, first, src, src_key, dst, dst_key, start):
-    """One stable pass by 11 bits at ``shift``; the first reads ``ts``, later ones src, src_key."""
-    start[:] = 0
-    for i in range(n):
-        key = ts[i] - lo if first else src_key[i]
-        start[(key >> shift) & 2047] += 1
-    total = np.int64(0)
-    for b in range(2048):
-        count = start[b]
-        start[b] = total
-        total += count
-    for i in range(n):
-        key = ts[i] - lo if first else src_key[i]
-        b = (key >> shift) & 2047
-        u = np.uint64(b)
-        to = np.uint64(start[u])
-        start[u] += 1
-        dst[to] = i if first else src[i]
-        dst_key[to] = key
-
-
-@njit
-def order_by_time(ts, n, order, order_key, spare, spare_key):
-    """Indices of the first n rows by time, stably, into ``order``: a radix sort.
-
-    Runs of many CPUs interleave in too many pieces for a merge to pay; this costs the same
-    whatever the order was.
-
-    Parameters
-    ----------
-    ts : int64[>=n], 0 <= ts < 2^62
-    order, order_key, spare, spare_key : int64[>=n]
-        Written.
-    """
-    lo = ts[0] if n else np.int64(0)
-    hi = lo
-    in_order = True
-    for i in range(n):
-        order[i] = i
-        t = ts[i]
-        if t < hi:
-            in_order = False
-        hi = max(hi, t)
-        lo = min(lo, t)
-    if in_order:
-        return
-    passes = 0
-    while 11 * passes < 62 and (hi - lo) >> (11 * passes) > 0:
-        passes += 1
-    start = np.empty(2048, np.int64)
-    for p in range(passes):
-        if (passes - p) & 1:
-            _radix_pass(ts, lo, 11 * p, n, p == 0, spare, spare_key, order, order_key, start)
-        else:
-            _radix_pass(ts, lo, 11 * p, n, p == 0, order, order_key, spare, spare_key, start)

@@ -29,7 +29,8 @@ PAGE_SIZE, STAMP_AT, COMMIT_AT, COMMIT_SIZE, DATA_AT, TYPE_AT, TYPE_SIZE = range
 N_GEOMETRY = 7
 
 # Codes of ``errors[i]`` = (code, cpu index, offset, what was read, bytes lost).
-CUT_PAGE, BIG_COMMIT, BAD_EVENT, NO_TYPE, BAD_TIME = 1, 2, 3, 4, 5
+# (Of numpy's type: for each Python number that is handed on numba compiles a function once more.)
+CUT_PAGE, BIG_COMMIT, BAD_EVENT, NO_TYPE, BAD_TIME = map(np.int64, range(1, 6))
 
 I64_MIN = -(2**63)
 I64_MAX = 2**63 - 1
@@ -53,6 +54,13 @@ def _note(errors, n_errors, code, c, at, value, lost):
         errors[n, 3] = value
         errors[n, 4] = lost
     n_errors[0] = n + 1
+
+
+@step
+def _hole(st):
+    """What is left out for damage is lost: a row LOST goes before the CPU's next event."""
+    st[LOST] = 1
+    st[LOST_N] = I64_MIN
 
 
 @step
@@ -81,6 +89,7 @@ def _open_page(buf, big, st, c, geometry, errors, n_errors):
                 _note(errors, n_errors, CUT_PAGE, c, page, commit, have)
                 return 0
             _note(errors, n_errors, BIG_COMMIT, c, page, commit, have)
+            _hole(st)
             continue
         if flags & MISSED_EVENTS:
             count = np.int64(I64_MIN)
@@ -98,6 +107,7 @@ def _open_page(buf, big, st, c, geometry, errors, n_errors):
         time = read_int(buf, page + geometry[STAMP_AT], 8, 0, big)
         if time >> TIME_BITS != 0:
             _note(errors, n_errors, BAD_TIME, c, page, time, have)
+            _hole(st)
             continue
         st[TIME] = time
         st[KEY] = max(st[KEY], time)
@@ -105,6 +115,31 @@ def _open_page(buf, big, st, c, geometry, errors, n_errors):
         st[STOP] = page + data_at + commit
         return 1
     return 0
+
+
+@step
+def _marks(st, first, now, high, cpu_c, key, ts, cpu, off, length, row, n):
+    """Add the rows BEGIN and LOST that go before an event; returns the number of rows then."""
+    if first:
+        st[FIRST] = now
+        if st[BEGIN] and st[LOST]:
+            st[LOST] = 0
+            st[LOST_AT_START] = 1
+        elif st[BEGIN] == LATE_IF_LOST:
+            st[BEGIN] = 0
+    for mark in (ROW_BEGIN, ROW_LOST):
+        cell = BEGIN if mark == ROW_BEGIN else LOST
+        if st[cell] == 0:
+            continue
+        st[cell] = 0
+        key[n] = high
+        ts[n] = now
+        cpu[n] = cpu_c
+        off[n] = 0 if mark == ROW_BEGIN else st[LOST_N]
+        length[n] = 0
+        row[n] = mark
+        n += 1
+    return n
 
 
 @njit
@@ -137,6 +172,11 @@ def scan(
     type_size = geometry[TYPE_SIZE]
     for c in range(first, len(cpus)):
         st = state[c]
+        cpu_c = cpus[c]
+        # Something that goes before the next event: only the first one and losses make it so.
+        pending = st[EVENTS] == 0 or st[LOST] != 0
+        begun = st[EVENTS]
+        events = np.int64(0)
         if c > first or not resumed:
             seg_start[c] = n
         pos = st[POS]
@@ -155,9 +195,11 @@ def scan(
                 stop = st[STOP]
                 time = st[TIME]
                 high = st[KEY]
+                pending = begun + events == 0 or st[LOST] != 0
                 continue
             if stop - pos < 4:
                 _note(errors, n_errors, BAD_EVENT, c, pos, stop - pos, stop - pos)
+                _hole(st)
                 pos = stop
                 continue
             pos &= PLACE_MASK
@@ -179,6 +221,7 @@ def scan(
             else:
                 if stop - pos < 8:
                     _note(errors, n_errors, BAD_EVENT, c, pos, head, stop - pos)
+                    _hole(st)
                     pos = stop
                     continue
                 word = read_int(buf, pos + 4, 4, 0, big)
@@ -194,6 +237,7 @@ def scan(
                     time += delta
                     if word > stop - pos - 4:
                         _note(errors, n_errors, BAD_EVENT, c, pos, word, stop - pos)
+                        _hole(st)
                         pos = stop
                     else:
                         pos += 4 + word
@@ -205,15 +249,16 @@ def scan(
                     after = stop + 1
             if after > stop:
                 _note(errors, n_errors, BAD_EVENT, c, pos, size, stop - pos)
+                _hole(st)
                 pos = stop
                 continue
             now = time + delta
             if now >> TIME_BITS != 0:
                 _note(errors, n_errors, BAD_TIME, c, pos, now, stop - pos)
+                _hole(st)
                 pos = stop
                 continue
-            new_key = now if now > high else high
-            if new_key >= limit:
+            if max(now, high) >= limit:
                 break
             if n > full:
                 st[POS] = pos
@@ -221,40 +266,22 @@ def scan(
                 st[TIME] = time
                 st[KEY] = high
                 st[LAST] = last
+                st[EVENTS] = begun + events
                 seg_end[c] = n
                 return c, n
-            if now < last:
+            if now >= high:
+                high = now
+            elif now < last:
                 st[BACK] += 1
             time = now
             last = now
-            high = new_key
             pos = after
-            if st[EVENTS] == 0:
-                st[FIRST] = now
-                if st[BEGIN] and st[LOST]:
-                    st[LOST] = 0
-                    st[LOST_AT_START] = 1
-                elif st[BEGIN] == LATE_IF_LOST:
-                    st[BEGIN] = 0
-            st[EVENTS] += 1
-            if st[BEGIN]:
-                st[BEGIN] = 0
-                key[n] = high
-                ts[n] = now
-                cpu[n] = cpus[c]
-                off[n] = 0
-                length[n] = 0
-                row[n] = ROW_BEGIN
-                n += 1
-            if st[LOST]:
-                st[LOST] = 0
-                key[n] = high
-                ts[n] = now
-                cpu[n] = cpus[c]
-                off[n] = st[LOST_N]
-                length[n] = 0
-                row[n] = ROW_LOST
-                n += 1
+            if pending or st[LOST]:
+                pending = False
+                n = _marks(
+                    st, begun + events == 0, now, high, cpu_c, key, ts, cpu, off, length, row, n
+                )  # fmt: skip
+            events += 1
             if size < type_at + type_size:
                 _note(errors, n_errors, NO_TYPE, c, data, size, size)
                 continue
@@ -264,7 +291,7 @@ def scan(
             if r >= 0:
                 key[n] = high
                 ts[n] = now
-                cpu[n] = cpus[c]
+                cpu[n] = cpu_c
                 off[n] = data
                 length[n] = size
                 row[n] = r
@@ -274,6 +301,7 @@ def scan(
         st[TIME] = time
         st[KEY] = high
         st[LAST] = last
+        st[EVENTS] = begun + events
         seg_end[c] = n
     return len(cpus), n
 

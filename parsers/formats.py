@@ -122,6 +122,14 @@ def _fields(text: str) -> tuple[Field, ...]:
     return tuple(out)
 
 
+def _shown(name: bytes) -> str:
+    """A name that messages may print, whatever somebody wrote into the file."""
+    text = name.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True)
 class EventFormat:
     """One event's format file. Fields are parsed when first asked for: files hold thousands.
@@ -140,7 +148,7 @@ class EventFormat:
         name, ident = _NAME.search(text), _ID.search(text)
         if name is None or ident is None:
             return None
-        return cls(name.group(1).decode("utf-8", "backslashreplace"), system, int(ident[1]), text)
+        return cls(_shown(name.group(1)), system, int(ident[1]), text)
 
     @cached_property
     def print_fmt(self) -> str:

@@ -197,7 +197,7 @@ def open_ftrace_text(path: Path, buf: Buffer | memoryview) -> TextReader:
         kept, written, cpus = entries
         meta.cpus_online = cpus
         meta.extra["entries_in_buffer"], meta.extra["entries_written"] = kept, written
-        reader.expect(kept)
+        reader.expect(kept, written)
         if written > kept:
             dialect.wrapped = True
             reader.header_issue(

@@ -146,7 +146,7 @@ class Layouts:
         Row -> format; only formats of a known kind have a row.
     row_of_id : int32[65536]
         Event id (common_type) -> row, -1 for others.
-    kinds, need, parts, spec, names, states, ctx_of_flags
+    kinds, need, spec, common, names, states, ctx_of_flags
         As ``_payload_kernels.decode`` takes them.
     states_told : bool
         False when sched_switch has no letter table of its own (see formats.state_table).
@@ -175,10 +175,10 @@ class Layouts:
         self.spec = np.zeros((len(kinds), kernels.N_SLOTS, kernels.N_CELLS), np.int64)
         for slot in ("FLAGS", "PREEMPT", "SUCCESS"):
             self.spec[:, getattr(kernels, slot), kernels.PLACE] = kernels.ABSENT
-        self.parts = np.zeros(len(kinds), np.int64)
         self.names = np.full((len(kinds), kernels.N_NAMES, 4), -1, np.int32)
         for row, (fmt, kind) in enumerate(zip(self.formats, kinds, strict=True)):
             self._fill(row, fmt, kind)
+        self.common = self._find_common()
 
     def _fill(self, row: int, fmt: EventFormat, kind: EventKind) -> None:
         reach = 0
@@ -191,11 +191,7 @@ class Layouts:
                 self.spec[row, getattr(kernels, slot)] = _cells(slot, field, self.big_endian)
             if field is not None:
                 reach = max(reach, field.offset + field.size)
-                if slot in ("STATE", "OTHER", "OTHER_PRIO"):
-                    self.parts[row] |= kernels.HAS_OTHER
-                elif slot == "CPU_FROM":
-                    self.parts[row] |= kernels.HAS_CPU_FROM
-                elif slot in ("FLAGS", "PREEMPT"):
+                if slot in ("FLAGS", "PREEMPT"):
                     self.spec[row, getattr(kernels, slot), kernels.PLACE] = field.offset
         place = 0
         for name, slot in _COMM.get(kind, _COMM_DEFAULT):
@@ -209,6 +205,22 @@ class Layouts:
             reach = max(reach, field.offset + field.size)
             place += 1
         self.need[row] = reach
+
+    def _find_common(self) -> npt.NDArray[np.int64]:
+        """int64[4]: where pid, flags and preempt count lie, and whether they do so in all formats.
+
+        Where they do not (or not in a form that needs no conversion) the last one is 0.
+        """
+        slots = [kernels.PID, kernels.FLAGS, kernels.PREEMPT]
+        out = np.zeros(4, np.int64)
+        if len(self.kinds) and not self.big_endian:
+            cells = self.spec[:, slots]
+            alike = (cells == cells[0]).all()
+            plain = cells[0, 0, kernels.SHIFT] == 0 and cells[0, 0, kernels.MASK] == -1
+            there = (cells[0, :, kernels.PLACE] != kernels.ABSENT).all()
+            out[:3] = cells[0, :, kernels.PLACE]
+            out[3] = alike and plain and there
+        return out
 
 
 class PayloadDecoder:
@@ -241,11 +253,14 @@ class PayloadDecoder:
         self._big = 1 if layouts.big_endian else None
         self._buffer = buffer
         # Zeros are mapped lazily: only the pages of pids that occur cost memory.
-        self._last = np.zeros((kernels.PID_LIMIT, 2), np.int64)
-        self._name_pid = np.empty(4096, np.int32)
-        self._name_ts = np.empty(4096, np.int64)
-        self._name_off = np.empty(4096, np.int64)
-        self._name_len = np.empty(4096, np.int32)
+        self._last = np.zeros((kernels.PID_LIMIT, 4), np.int64)
+        self._lists = np.empty((len(layouts.kinds), kernels.LIST_ROOM), np.int64)
+        self._counts = np.empty(len(layouts.kinds), np.int64)
+        room = 2 * kernels.BLOCK_NAMES
+        self._name_pid = np.empty(room, np.int32)
+        self._name_ts = np.empty(room, np.int64)
+        self._name_off = np.empty(room, np.int64)
+        self._name_len = np.empty(room, np.int32)
         self._result = np.zeros(kernels.N_RESULTS, np.int64)
         self._order = np.empty(0, np.int64)
         self._spec = layouts.spec.ravel()
@@ -291,7 +306,8 @@ class PayloadDecoder:
                 "sched_switch tells no letters of prev_state: bits above 32 count as other sleeps",
             )
 
-    def _drain(self, names: list[NameChange]) -> None:
+    def drain(self, names: list[NameChange]) -> None:
+        """Add the changes of names that a kernel has noted."""
         n = int(self._result[kernels.NAMES])
         for pid, ts, off, size in zip(
             self._name_pid[:n].tolist(),
@@ -303,6 +319,30 @@ class PayloadDecoder:
             comm = self._buf[off : off + size].tobytes().partition(b"\0")[0]
             names.append(NameChange(pid, None, comm, ts))
         self._result[kernels.NAMES] = 0
+
+    def begin(self, rows: int) -> EventColumns:
+        """Columns with room for so many rows; what is decoded next goes to their front."""
+        self._result[[kernels.OUT, kernels.NAMES, kernels.LOSSES]] = 0
+        return self.pool.take(rows)
+
+    @property
+    def made(self) -> int:
+        """Rows that have been made since :meth:`begin`."""
+        return int(self._result[kernels.OUT])
+
+    @property
+    def losses(self) -> int:
+        """LOST rows among these."""
+        return int(self._result[kernels.LOSSES])
+
+    def arguments(self, columns: EventColumns) -> tuple[Any, ...]:
+        """The last arguments of ``_payload_kernels.decode``, from ``kinds`` on."""
+        lay = self.layouts
+        return (
+            lay.kinds, lay.need, self._spec, lay.common, lay.names, lay.states, lay.ctx_of_flags,
+            self._buffer, self._last, self._lists, self._counts, columns.arrays(),
+            self._name_pid, self._name_ts, self._name_off, self._name_len, self._result,
+        )  # fmt: skip
 
     def fill(
         self,
@@ -323,15 +363,12 @@ class PayloadDecoder:
         self._result[kernels.OUT] = at
         self._result[kernels.NAMES] = 0
         done, n = 0, len(order)
-        lay = self.layouts
         while done < n:
             done = kernels.decode(
-                self._buf, self._big, ts, cpu, off, length, row, order, done, n,
-                lay.kinds, lay.need, lay.parts, self._spec, lay.names, lay.states,
-                lay.ctx_of_flags, self._buffer, self._last, columns.arrays(),
-                self._name_pid, self._name_ts, self._name_off, self._name_len, self._result,
+                self._buf, self._big, ts, cpu, off, length, row, order, kernels.PLACE_MASK, done, n,
+                *self.arguments(columns),
             )  # fmt: skip
-            self._drain(names)
+            self.drain(names)
         return int(self._result[kernels.OUT])
 
     def decode(
@@ -360,36 +397,42 @@ class PayloadDecoder:
         return Chunk(columns if made == len(order) else columns.take(slice(0, made)), names)
 
 
+_DTYPES = [column.dtype for column in EventColumns.empty(0).arrays()]
+
+
 class ColumnPool:
     """Columns for chunks, from memory that is used again once nobody holds the chunk any more.
 
     Fresh memory costs more than decoding into it: every page of it is a fault.
     """
 
-    _KEPT = 8
+    _KEPT = 3
 
     def __init__(self, rows: int = 1 << 18) -> None:
         self._rows = rows
         self._blocks: list[npt.NDArray[np.uint8]] = []
+        # References to a block that only the list and a loop hold; interpreters differ in that.
+        self._unheld = 0
+        for known in [np.empty(0, np.uint8)]:
+            self._unheld = sys.getrefcount(known)
 
     def take(self, n: int) -> EventColumns:
         """Uninitialised columns of n rows."""
         if n > self._rows:
             return EventColumns.empty(n)
-        dtypes = [column.dtype for column in EventColumns.empty(0).arrays()]
         block = None
         for known in self._blocks:
-            # The list, ``known`` and the argument: no array of an earlier chunk is left.
-            if sys.getrefcount(known) <= 3:
+            # No array of an earlier chunk is left.
+            if sys.getrefcount(known) <= self._unheld:
                 block = known
                 break
         if block is None:
-            size = sum(-(-self._rows * d.itemsize // 64) * 64 for d in dtypes)
+            size = sum(-(-self._rows * d.itemsize // 64) * 64 for d in _DTYPES)
             block = np.empty(size, np.uint8)
             if len(self._blocks) < self._KEPT:
                 self._blocks.append(block)
         arrays, at = [], 0
-        for dtype in dtypes:
+        for dtype in _DTYPES:
             arrays.append(block[at : at + n * dtype.itemsize].view(dtype))
             at += -(-self._rows * dtype.itemsize // 64) * 64
         return EventColumns(*arrays)

@@ -27,28 +27,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from traceana import topology
-from traceana.columns import Chunk, NameChange
+from traceana.columns import Chunk, EventColumns, NameChange
 from traceana.errors import FormatError, TruncatedError, UnsupportedError, UsageError
 from traceana.issues import IssueLog
 from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.formats import EventFormat
-from traceana.parsers.payload import Layouts, PayloadDecoder, as_bytes, extract
+from traceana.parsers.payload import Layouts, as_bytes, extract
 from traceana.parsers.perf_bare import CONTEXT_SWITCH, BareSwitches
+from traceana.parsers.perf_chunks import CHUNK_ROWS, ChunkMaker
 from traceana.parsers.perf_facts import event_name, make_meta, say_what_is_missing
 from traceana.parsers.perf_features import TracingData, parse_features, parse_tracing_data
 from traceana.parsers.perf_header import TYPE_TRACEPOINT, Attr, magic_of, parse_header
 from traceana.parsers.perf_names import NameLog
-from traceana.parsers.perf_outcome import say_switches, say_what_was_wrong, tail_losses
+from traceana.parsers.perf_outcome import (
+    count_losses,
+    say_switches,
+    say_what_was_wrong,
+    tail_losses,
+)
 from traceana.parsers.perf_pages import Pages
 from traceana.parsers.perf_pipe import is_pipe, parse_pipe, tracing_record
-from traceana.parsers.perf_records import TARGET_ROWS, AttrTable, Scan
+from traceana.parsers.perf_records import TARGET_ROWS, AttrTable, Scan, Sink
 from traceana.parsers.reader import Lost
 from traceana.schema import EventKind, Evidence
 
 __all__ = ["PerfDataReader", "open_perf_data"]
 
-#: Rows of one chunk at most.
-_CHUNK_ROWS = 1 << 20
 #: In pipe mode perf's last words to the terminal may stand behind the last record.
 _PERF_SAYS = b"[ perf record: "
 _FLAG_CGROUP = ("-G", "--cgroup", "--for-each-cgroup")
@@ -91,8 +95,8 @@ class PerfDataReader:
     ----------
     path, buf
         See :func:`open_perf_data`.
-    target_rows : int
-        Rows between two sorts.
+    target_rows, chunk_rows : int
+        Rows between two sorts, and of a chunk at most.
     parts : list of (name, buf)
         The files data.N of a folder; ``buf`` is then its file data.
     """
@@ -103,12 +107,14 @@ class PerfDataReader:
         buf: Any,
         *,
         target_rows: int = TARGET_ROWS,
+        chunk_rows: int = CHUNK_ROWS,
         parts: Sequence[tuple[str, Any]] = (),
     ) -> None:
         self.path = path
         self._raw = buf
         self._buf = as_bytes(buf)
         self._target = target_rows
+        self._chunk_rows = chunk_rows
         self._said = IssueLog()
         self._raw_parts = [part for _, part in parts]
         self._parts = [(name, as_bytes(part)) for name, part in parts]
@@ -271,14 +277,14 @@ class PerfDataReader:
         rows = self._layouts.row_of_id
         return int(rows[fmt.id]) if fmt.id < len(rows) else -1
 
-    def _scan(self, rows: npt.NDArray[np.int64], *, marks: bool) -> Scan:
+    def _scan(self, rows: npt.NDArray[np.int64], *, marks: bool, sink: Sink | None = None) -> Scan:
         row_of_type = np.full(1 << 16, -1, np.int32)
         for attr, row in zip(self._header.attrs, rows.tolist(), strict=True):
             if row >= 0 and attr.config < 1 << 16:
                 row_of_type[attr.config] = row
         return Scan(
             self._buf, self._header, self._attrs, rows, row_of_type,
-            marks=marks, target=self._target, parts=self._parts,
+            marks=marks, target=self._target, parts=self._parts, sink=sink,
             bare=self._bare.rows(self._layouts.row_of_id) if marks and self._bare.formats else None,
         )  # fmt: skip
 
@@ -294,48 +300,51 @@ class PerfDataReader:
         # A feature, behind the data, can only be cut where the file is.
         self.damaged |= "feature_cut" in self.issues.counts()
         rows = self._rows_of(self._layout_row, self.issues)
-        scan = self._scan(rows, marks=True)
+        decoder = ChunkMaker(self._buf, self._layouts, rows=self._chunk_rows)
+        direct = not self._big and not self._parts
+        scan = self._scan(rows, marks=True, sink=decoder if direct else None)
         mapped = [Pages(raw) for raw in (self._raw, *self._raw_parts)]
+        # the payloads of a batch are still to be read when the scan is behind them
+        before = scan.offsets
         names = NameLog(self._attrs, scan)
-        decoder = _Decoder(self._buf, self._layouts)
         cmdlines = [
             NameChange(pid, None, comm, None, Evidence.CMDLINES)
             for pid, comm in self._tracing.cmdlines
             if pid > 0 and comm != b"<...>"
         ]
         if cmdlines:
-            yield Chunk(decoder.decode(*_no_rows()).events, cmdlines)
+            yield Chunk(EventColumns.empty(0), cmdlines)
         for batch in scan.batches():
-            self._done = scan.offset
-            for pages, done in zip(mapped, scan.offsets, strict=True):
+            for pages, done in zip(mapped, before, strict=True):
                 pages.done(done)
+            before = scan.offsets
+            self._done = sum(before)
             names.collect()
-            decoder.rebase(batch.buf)
-            order = batch.order
-            for start in range(0, len(order), _CHUNK_ROWS):
-                part = order[start : start + _CHUNK_ROWS]
-                chunk = decoder.decode(
-                    batch.ts, batch.cpu, batch.off, batch.length, batch.row, part
-                )
-                if decoder.short and decoder.place is None:
-                    decoder.place = scan.file_offset(decoder.first_short)
-                if self._bare.formats:
-                    self._bare_rows += int(np.count_nonzero(chunk.events.kind == EventKind.SWITCH))
-                chunk.names = names.merged(chunk.names, int(batch.ts[part[-1]]))
-                yield chunk
+            for chunk, until in decoder.add(batch, scan):
+                yield self._named(chunk, until, names)
+        for chunk, until in decoder.rest():
+            yield self._named(chunk, until, names)
         names.collect()
+        count_losses(scan, names, self.lost, self.issues)
         rest = tail_losses(scan, names)
         self.lost.marks += len(rest[0])
         if not (rows >= 0).any() and not self._bare.formats:
             rest = _no_rows()
         last_names = names.merged([], None)
         if last_names or len(rest[0]):
-            tail = decoder.decode(*rest)
-            yield Chunk(tail.events, last_names)
+            tail = decoder.decode(*rest).events if len(rest[0]) else EventColumns.empty(0)
+            yield Chunk(tail, last_names)
         self._done = self._size
         decoder.report(self.issues)
         self._conclude(scan)
         self._say_what_was_wrong(scan)
+
+    def _named(self, chunk: Chunk, until: int, names: NameLog) -> Chunk:
+        """The chunk with what became known of names up to its end."""
+        if self._bare.formats:
+            self._bare_rows += int(np.count_nonzero(chunk.events.kind == EventKind.SWITCH))
+        chunk.names = names.merged(chunk.names, until)
+        return chunk
 
     def _conclude(self, scan: Scan) -> None:
         """Counts and losses of a finished pass."""
@@ -436,16 +445,6 @@ class PerfDataReader:
 
     def progress(self) -> tuple[int, int]:
         return self._done, self._size
-
-
-class _Decoder(PayloadDecoder):
-    """Knows where in the file, not in a buffer, the first payload was that is too short."""
-
-    place: int | None = None
-
-    @property
-    def first_short(self) -> int:
-        return super().first_short if self.place is None else self.place
 
 
 def _no_rows() -> tuple[npt.NDArray[Any], ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from traceana.issues import IssueLog
-from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.formats import EventFormat
 from traceana.parsers.perf_features import Features
 from traceana.parsers.perf_header import TYPE_TRACEPOINT, Attr, PerfHeader
@@ -13,6 +12,8 @@ from traceana.parsers.reader import ReaderMeta
 
 __all__ = ["event_name", "make_meta", "say_what_is_missing"]
 
+#: Bits of sample_type (include/uapi/linux/perf_event.h).
+_TIME, _RAW = 0x4, 0x400
 _MISSING = {
     "no_format": "the file does not describe them, so they cannot be read",
     "no_raw": "recorded without their data (no RAW), so they cannot be read",
@@ -113,9 +114,9 @@ def say_what_is_missing(
             continue
         if format_of(attr) is None:
             told.setdefault("no_format", []).append(event_name(attr, format_of(attr)))
-        elif not attr.sample_type & kernels.S_RAW:
+        elif not attr.sample_type & _RAW:
             told.setdefault("no_raw", []).append(event_name(attr, format_of(attr)))
-        elif not attr.sample_type & kernels.S_TIME:
+        elif not attr.sample_type & _TIME:
             told.setdefault("no_time", []).append(event_name(attr, format_of(attr)))
         elif attr.sampled:
             told.setdefault("events_sampled", []).append(event_name(attr, format_of(attr)))

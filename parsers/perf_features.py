@@ -18,6 +18,10 @@ from traceana.topology import HeaderCache, HeaderTopology
 __all__ = ["Features", "TracingData", "parse_features", "parse_tracing_data"]
 
 
+#: No machine has more CPUs.
+_MAX_CPUS = 1 << 16
+
+
 class _Cursor:
     """Reads a feature from front to end; ``struct.error`` where it is too short."""
 
@@ -126,6 +130,8 @@ def _feature(
     elif bit == 7:
         # available, online; some very old files have them the other way round
         pair = (cursor.u32(), cursor.u32())
+        if max(pair) > _MAX_CPUS:
+            raise ValueError(f"{max(pair)} CPUs")
         out.cpus_available, out.cpus_online = max(pair), min(pair)
     elif bit == 10:
         out.total_mem_kb = cursor.u64()

@@ -53,7 +53,7 @@ class NameLog:
                 self._comm(record)
             elif kind == kernels.R_FORK and size >= 32:
                 pid, _, tid, _, time = struct.unpack_from("<4IQ", record, 8)
-                if 0 < tid < kernels.PID_LIMIT:
+                if 0 < tid < kernels.PID_LIMIT and 0 < pid < kernels.PID_LIMIT:
                     known = 0 < time < kernels.TS_LIMIT
                     self._pending.append(
                         NameChange(tid, pid, None, time if known else None, Evidence.FORK)

@@ -12,8 +12,31 @@ from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.payload import ROW_LOST
 from traceana.parsers.perf_names import NameLog
 from traceana.parsers.perf_records import Scan
+from traceana.parsers.reader import Lost
 
-__all__ = ["say_switches", "say_what_was_wrong", "tail_losses"]
+__all__ = ["count_losses", "say_switches", "say_what_was_wrong", "tail_losses"]
+
+
+def count_losses(scan: Scan, names: NameLog, lost: Lost, issues: IssueLog) -> None:
+    """What LOST_SAMPLES records sum up per CPU, beside what LOST records marked so far.
+
+    LOST records count records of every kind, the sums samples only: the sum may be the smaller.
+    """
+    told: dict[int, int] = {}
+    for cpu, count in names.lost_samples:
+        told[cpu] = told.get(cpu, 0) + count
+    for cpu, count in told.items():
+        marked = int(scan.lost[cpu, 2])
+        of = cpu if 0 <= cpu < kernels.CPU_LIMIT else None
+        lost.count(of, lost=count, marked=min(marked, count))
+        if count > marked:
+            where = "an unknown cpu" if of is None else f"cpu {of}"
+            issues.add(
+                "parse", "losses_unplaced",
+                f"{where}: the kernel counts {count} lost events, {marked} of them are marked: "
+                "the others are taken to lie after its last event",
+                cpu=of, count=count - marked,
+            )  # fmt: skip
 
 
 def tail_losses(scan: Scan, names: NameLog) -> tuple[npt.NDArray[Any], ...]:

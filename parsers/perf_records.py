@@ -9,21 +9,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from traceana.columns import NULL_I64
 from traceana.parsers import _perf_kernels as kernels
+from traceana.parsers._perf_chunk_kernels import CHUNK_FULL, NAMES_FULL, take_rows
+from traceana.parsers._perf_order_kernels import WIDEST, keep_later, order_by_time
 from traceana.parsers.payload import ROW_LOST
 from traceana.parsers.perf_header import Attr, PerfHeader
 from traceana.parsers.perf_stream import Arena, Segment, Stream
 
-__all__ = ["TARGET_ROWS", "AttrTable", "Rows", "Scan"]
+__all__ = ["TARGET_ROWS", "AttrTable", "Rows", "Scan", "Sink"]
 
 #: Rows between two sorts: some MB of records, still in the caches when they are decoded.
-TARGET_ROWS = 1 << 15
+TARGET_ROWS = 1 << 12
+#: Times the target there is always room for: rounds that fit go without a way through Python.
+_ROOM = 16
+#: Ids in a row that a table is made for.
+_ID_SPAN = 1 << 16
+#: More rows in one piece than kernels count.
+_MOST_ROWS = 1 << 31
 
 
 def _fixed_offset(sample_type: int, bit: int) -> int:
@@ -108,6 +116,53 @@ class AttrTable:
         owners = np.repeat(np.arange(len(attrs), dtype=np.int64), [len(v) for v in values])
         kernels.fill_ids(self.ids, all_ids, owners)
 
+        self.plain, self.attr_of_id = self._plain(all_ids, owners)
+
+    def _plain(
+        self, ids: npt.NDArray[np.int64], owners: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """The layout that most attrs have, and which ids are of it, as ``scan`` takes them.
+
+        RAW data right behind the fixed part, a time, a CPU and a TID, every event recorded. perf
+        gives its ids in a row; where they are scattered there is no such table.
+        """
+        places = [kernels.A_TIME, kernels.A_CPU, kernels.A_TID, kernels.A_VAR, kernels.A_FLAGS]
+        found = self.table[:, places]
+        fits = (found[:, :4] >= 0).all(axis=1) & (found[:, 4] == kernels.F_RAW)
+        plain = np.full(kernels.N_PLAIN, -1, np.int64)
+        attr_of_id = np.full(1, -1, np.int32)
+        if (self.id_at < 0 and len(self.attrs) > 1) or not fits.any():
+            return plain, attr_of_id
+        layouts, which, counts = np.unique(
+            found[fits], axis=0, return_inverse=True, return_counts=True
+        )
+        fits[fits] = which.ravel() == counts.argmax()
+        time, cpu, tid, raw = layouts[counts.argmax(), :4].tolist()
+        lowest = 0
+        if self.id_at < 0:
+            attr_of_id[0] = 0
+        else:
+            mine = ids[fits[owners]]
+            if not len(mine):
+                return plain, attr_of_id
+            lowest, span = int(mine.min()), int(mine.max()) - int(mine.min()) + 1
+            if span > _ID_SPAN:
+                return plain, attr_of_id
+            attr_of_id = np.full(span, -1, np.int32)
+            near = (ids >= lowest) & (ids <= mine.max())
+            # of an id that two attrs claim the first one counts, as in the hash
+            attr_of_id[ids[near][::-1] - lowest] = np.where(fits, np.arange(len(fits)), -1)[
+                owners[near][::-1]
+            ]
+        plain[kernels.P_ID] = self.id_at
+        plain[kernels.P_TIME] = time
+        plain[kernels.P_CPU] = cpu
+        plain[kernels.P_TID] = tid
+        plain[kernels.P_RAW] = raw
+        plain[kernels.P_LOWEST] = lowest
+        plain[kernels.P_SIZE] = max(raw + 4, self.id_at + 8)
+        return plain, attr_of_id
+
     def slot(self, ident: int) -> int:
         """Slot of an id, -1 when unknown."""
         return int(kernels.find_id(self.ids, np.int64(ident - (1 << 64) * (ident >> 63))))
@@ -125,8 +180,19 @@ class Rows:
     order: npt.NDArray[np.int64]
     #: In which ``off`` counts.
     buf: npt.NDArray[np.uint8]
-    #: Everything up to this time has been given out, this batch included.
-    until: int
+
+
+class Sink(Protocol):
+    """What takes decoded rows without a way through Python."""
+
+    def rebase(self, buf: npt.NDArray[np.uint8]) -> None:
+        """Take payloads from this buffer from now on."""
+
+    def room(self) -> tuple[Any, ...]:
+        """Columns to write to, the decoder's state, and the arguments of its kernel."""
+
+    def settle(self, scan: Scan) -> None:
+        """Take over what lies in the current buffer only; called before it changes."""
 
 
 _Column = TypeVar("_Column", npt.NDArray[np.int64], npt.NDArray[np.int32])
@@ -156,6 +222,8 @@ class Scan:
                                 attr, and SWITCH records out, in, wide out, wide in
     parts : list of (name, uint8[:])   files of a folder: bare records of one ring each
     marks : bool                tell LOST rows, names and thread groups
+    sink : Sink or None         takes whole rounds; a batch without rows then says that it is full.
+                                Not for ``parts``, and only for RAW data of little endian
     """
 
     def __init__(
@@ -170,7 +238,9 @@ class Scan:
         target: int = TARGET_ROWS,
         bare: npt.NDArray[np.int64] | None = None,
         parts: Sequence[tuple[str, npt.NDArray[np.uint8]]] = (),
+        sink: Sink | None = None,
     ) -> None:
+        self._sink = sink
         self._buf = buf
         self._end = header.data_end
         self._attrs = attrs
@@ -201,11 +271,10 @@ class Scan:
         self.state = np.zeros(kernels.N_STATE, np.int64)
         self.state[kernels.ST_OFF] = header.data_start
         self.state[kernels.ST_FORM] = self._form
-        self.late = 0
         #: File of the folder ("": the only one), offset, and what ended the reading there.
         self.damages: list[tuple[str, int, str]] = []
         self.max_ts = 0
-        self._emitted = NULL_I64
+        self.state[kernels.ST_EMITTED] = NULL_I64
         self._bad_told = False
         #: COMM, FORK and LOST_SAMPLES records, for :class:`~traceana.parsers.perf_names.NameLog`.
         self.misc: list[bytes] = []
@@ -233,12 +302,15 @@ class Scan:
         self.state[kernels.ST_OFF] = self._end = 0
 
     def _grow(self, rows: int) -> None:
+        if rows >= _MOST_ROWS:
+            raise MemoryError
         self._ts = _bigger(self._ts, rows)
         self._cpu = _bigger(self._cpu, rows)
         self._off = _bigger(self._off, rows)
         self._length = _bigger(self._length, rows)
         self._row = _bigger(self._row, rows)
-        self._sort = [np.empty(rows, np.int64) for _ in range(4)]
+        self._sort: list[npt.NDArray[Any]] = [np.empty(rows, np.int64) for _ in range(3)]
+        self._sort.append(np.empty(1 << WIDEST, np.int32))
 
     @property
     def offsets(self) -> list[int]:
@@ -272,23 +344,37 @@ class Scan:
         self.tgids += map(tuple, self._tgids[: int(st[kernels.ST_TGIDS])].tolist())
         st[kernels.ST_MISC] = st[kernels.ST_TGIDS] = 0
 
+    @property
+    def late(self) -> int:
+        """Rows that came after later ones had been given out."""
+        return int(self.state[kernels.ST_LATE])
+
     def _run(self) -> int:
         """Read on in the current buffer; why it stopped."""
+        attrs, st = self._attrs, self.state
+        place = (self._buf, np.int64(self._end), np.int64(self._target))
+        scanning = (
+            np.int64(attrs.id_at), np.int64(attrs.id_back), np.int64(attrs.same_types),
+            self._table, self._ids, attrs.plain, attrs.attr_of_id, self._row_of_type,
+            np.int64(self._marks),
+        )  # fmt: skip
+        rows = (self._ts, self._cpu, self._off, self._length, self._row)
+        noted = (
+            self._misc, self._tgids, self._tgid_of, self.lost, self._seen, self.counts,
+            self.type_counts, self.records,
+        )  # fmt: skip
+        if self._sink is not None:
+            self._sink.rebase(self._buf)
         while True:
-            why = int(
-                kernels.scan(
-                    self._buf, np.int64(self._end), np.int64(self._target),
-                    np.int64(self._attrs.id_at), np.int64(self._attrs.id_back),
-                    np.int64(self._attrs.same_types), self._table, self._ids, self._row_of_type,
-                    np.int64(self._marks), self._ts, self._cpu, self._off, self._length, self._row,
-                    self._misc, self._tgids, self._tgid_of, self.lost, self._seen, self.counts,
-                    self.type_counts, self.records, self.state,
-                )
-            )  # fmt: skip
+            if self._sink is None:
+                why = int(kernels.scan(*place, *scanning, *rows, *noted, st))
+            else:
+                room = self._sink.room()
+                why = int(take_rows(*place, scanning, *rows, noted, st, *self._sort, *room))
+                self._sink.settle(self)
             self._drain()
-            if why not in (kernels.MISC_FULL, kernels.TGIDS_FULL):
+            if why not in (kernels.MISC_FULL, kernels.TGIDS_FULL, NAMES_FULL):
                 break
-        st = self.state
         if st[kernels.ST_FIRST_BAD] and not self._bad_told:
             self._bad_told = True
             st[kernels.ST_FIRST_BAD] = self.file_offset(int(st[kernels.ST_FIRST_BAD]))
@@ -340,8 +426,12 @@ class Scan:
                 self._use_arena([self._stream(self._buf, at, self._end, "")])
                 why = kernels.END
             n = int(st[kernels.ST_ROWS])
+            if why == CHUNK_FULL:
+                yield self._rows(self._sort[0][:0])
+                continue
             if why == kernels.FULL:
-                if self._sortable(n) < n // 2 or not n:
+                small = len(self._ts) < _ROOM * self._target
+                if small or self._sortable(n) < n // 2 or not n:
                     self._grow(2 * len(self._ts))
                     continue
                 yield from self._give(n, self._limit())
@@ -364,44 +454,39 @@ class Scan:
             yield from self._give(self._place_rest(int(st[kernels.ST_ROWS])), 1 << 62)
             return
 
+    def _rows(self, order: npt.NDArray[np.int64]) -> Rows:
+        return Rows(self._ts, self._cpu, self._off, self._length, self._row, order, self._buf)
+
     def _give(self, n: int, limit: int) -> Iterator[Rows]:
         """The rows up to a time, sorted; the others move to the front."""
         if not n:
             return
-        ready = self._order(n, limit)
-        order = self._sort[0]
+        order, st = self._order(n, limit), self.state
         ts = self._ts
-        if ready:
-            if int(ts[order[0]]) < self._emitted:
-                self.late += int(np.count_nonzero(ts[order[:ready]] < self._emitted))
-            self._emitted = max(self._emitted, int(ts[order[ready - 1]]))
-            yield Rows(
-                ts, self._cpu, self._off, self._length, self._row, order[:ready], self._buf,
-                self._emitted,
-            )  # fmt: skip
-        rest = order[ready:n]
-        self._ts[: n - ready] = self._ts[rest]
-        self._cpu[: n - ready] = self._cpu[rest]
-        self._off[: n - ready] = self._off[rest]
-        self._length[: n - ready] = self._length[rest]
-        self._row[: n - ready] = self._row[rest]
-        self.state[kernels.ST_ROWS] = n - ready
+        if len(order):
+            emitted = int(st[kernels.ST_EMITTED])
+            if int(ts[order[0]]) < emitted:
+                st[kernels.ST_LATE] += np.count_nonzero(ts[order] < emitted)
+            st[kernels.ST_EMITTED] = max(emitted, int(ts[order[-1]]))
+            yield self._rows(order)
+        st[kernels.ST_ROWS] = keep_later(
+            np.int64(limit), np.int64(n), ts, self._cpu, self._off, self._length, self._row
+        )
 
     def _sortable(self, n: int) -> int:
         """How many rows could be given out now."""
         return int(np.count_nonzero(self._ts[:n] <= self._limit()))
 
-    def _order(self, n: int, limit: int) -> int:
-        """Sort the first n rows into ``_sort[0]``; how many of them are up to ``limit``."""
-        kernels.order_by_time(self._ts, n, *self._sort)
-        order = self._sort[0][:n]
-        ordered = self._ts[order]
+    def _order(self, n: int, limit: int) -> npt.NDArray[np.int64]:
+        """Indices of those of the first n rows that are up to ``limit``, in their order."""
+        ready = int(order_by_time(self._ts, np.int64(n), np.int64(limit), *self._sort))
+        order = self._sort[0][:ready]
         if self._several:
             # of files that were not read at the same pace the lower CPU comes first
-            cpus = self._cpu[order]
+            ordered, cpus = self._ts[order], self._cpu[order]
             if ((ordered[1:] == ordered[:-1]) & (cpus[1:] < cpus[:-1])).any():
                 order[:] = order[np.lexsort((cpus, ordered))]
-        return int(np.searchsorted(ordered, limit, side="right"))
+        return order
 
     def _finish(self, why: int) -> None:
         at = int(self.state[kernels.ST_OFF])

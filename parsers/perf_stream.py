@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,8 +32,8 @@ BLOCK = 8 << 20
 _MARGIN = 16
 #: No packed record is longer: its size has 16 bits.
 _LONGEST = 1 << 16
-#: Packed bytes given to zstd at a time: they unpack to 128 MB at most (128 KB for each 4).
-_STEP = 4096
+#: Packed bytes given to zstd at a time: they unpack to 256 MB at most (128 KB for each 4).
+_STEP = 8192
 #: From this size on, what grew more than that many times is no recording: perf reaches 50.
 BOMB_SIZE = 256 << 20
 BOMB_RATIO = 200
@@ -244,7 +245,11 @@ class _Ids(Protocol):
 
 
 class Arena:
-    """A buffer into which pieces of streams are laid, and from which waiting rows move on."""
+    """A buffer into which pieces of streams are laid, and from which waiting rows move on.
+
+    What the only stream of a file gives next is laid into another buffer by a second thread while
+    the rows of this one are decoded. Of several streams it is told only then which to read on.
+    """
 
     def __init__(self, streams: list[Stream], old: Bytes, attrs: _Ids, order: str) -> None:
         self.streams = streams
@@ -253,6 +258,8 @@ class Arena:
         self._attrs = attrs
         self._turned = order == ">"
         self._spares: list[Bytes] = []
+        self._second = ThreadPoolExecutor(1) if len(streams) == 1 else None
+        self._ahead: Future[tuple[Bytes, list[Segment]]] | None = None
 
     def _lagging(self) -> list[Stream]:
         """The streams to read on: of several those that are furthest behind in time."""
@@ -266,50 +273,69 @@ class Arena:
         row: npt.NDArray[np.int32],
         n: int,
     ) -> list[Segment]:
-        """Lay the next pieces into a buffer behind the payloads of the first n rows.
+        """Lay the next pieces into a buffer, and behind them the payloads of the first n rows.
 
         ``off`` is changed to their new places. An empty list: there is nothing more.
         """
         waiting = int(length[:n][row[:n] >= 0].sum(dtype=np.int64))
-        got: list[tuple[Stream, list[tuple[Bytes, int]], int]] = []
-        while not got:
-            streams = self._lagging()
-            if not streams:
-                return []
-            # as much again as is carried over, so that the carrying costs no more than reading
-            share = max(BLOCK, waiting) // len(streams)
-            for stream in streams:
-                blocks, size = [], 0
-                while size < share and (block := stream.block()) is not None:
-                    blocks.append(block)
-                    size += len(block[0])
-                if blocks:
-                    got.append((stream, blocks, size))
-        need = 2 * _MARGIN + waiting + sum(size for _, _, size in got)
-        new = self._room(need)
-        at = int(steps.carry(self.buf, new, np.int64(_MARGIN), off, length, row, np.int64(n)))
-        segments = []
-        for stream, blocks, size in got:
-            segment = Segment(stream, at, at + size)
-            for data, place in blocks:
-                new[at : at + len(data)] = data
-                segment.places.append((at, place, stream.owns(data)))
-                at += len(data)
-            if self._turned:
-                attrs = self._attrs
-                steps.turn_records(
-                    new, np.int64(segment.start), np.int64(segment.end), np.int64(attrs.id_at),
-                    np.int64(attrs.id_back), attrs.table, attrs.ids,
-                )  # fmt: skip
-            segments.append(segment)
+        # as much again as is carried over, so that the carrying costs no more than reading
+        room = max(BLOCK, waiting)
+        new, segments = self._ahead.result() if self._ahead else self._lay(room)
+        if not segments:
+            if self._second is not None:
+                self._second.shutdown()
+            return []
+        at = segments[-1].end
+        if len(new) < at + waiting + _MARGIN:
+            new = self._larger(new, at, at + waiting + _MARGIN)
+        steps.carry(self.buf, new, np.int64(at), off, length, row, np.int64(n))
         self.buf = as_bytes(new)
+        if self._second is not None:
+            self._ahead = self._second.submit(self._lay, room)
         return segments
 
-    def _room(self, size: int) -> Bytes:
+    def _lay(self, room: int) -> tuple[Bytes, list[Segment]]:
+        """A buffer with about so many bytes of the next pieces, and what lies where."""
+        new = self._spare(room + room // 4)
+        at = _MARGIN
+        segments: list[Segment] = []
+        while not segments and (streams := self._lagging()):
+            share = room // len(streams)
+            for stream in streams:
+                segment = Segment(stream, at, at)
+                while at - segment.start < share and (block := stream.block()) is not None:
+                    data, place = block
+                    if len(new) < at + len(data) + _MARGIN:
+                        new = self._larger(new, at, at + len(data) + _MARGIN)
+                    new[at : at + len(data)] = data
+                    segment.places.append((at, place, stream.owns(data)))
+                    segment.end = at = at + len(data)
+                if segment.places:
+                    self._turn(new, segment)
+                    segments.append(segment)
+        return new, segments
+
+    def _turn(self, new: Bytes, segment: Segment) -> None:
+        """Records of the other byte order."""
+        attrs = self._attrs
+        if self._turned:
+            steps.turn_records(
+                new, np.int64(segment.start), np.int64(segment.end), np.int64(attrs.id_at),
+                np.int64(attrs.id_back), attrs.table, attrs.ids,
+            )  # fmt: skip
+
+    def _spare(self, size: int) -> Bytes:
         """A buffer of that size: the one before the current one where it is large enough."""
         self._spares = self._spares[-2:]
         new = self._spares.pop(0) if len(self._spares) == 2 else np.empty(0, np.uint8)
         if len(new) < size:
-            new = np.empty(size + size // 4, np.uint8)
+            new = np.empty(size, np.uint8)
         self._spares.append(new)
+        return new
+
+    def _larger(self, old: Bytes, used: int, size: int) -> Bytes:
+        """A larger buffer in place of the newest one, with what is in it."""
+        new = np.empty(size + size // 4, np.uint8)
+        new[:used] = old[:used]
+        self._spares[-1] = new
         return new

@@ -17,7 +17,7 @@ import pyarrow as pa
 from traceana.columns import Chunk
 from traceana.issues import IssueLog
 
-__all__ = ["Lost", "Reader", "ReaderMeta"]
+__all__ = ["Counters", "Lost", "Reader", "ReaderMeta"]
 
 
 @dataclass
@@ -44,6 +44,29 @@ class ReaderMeta:
 
 
 @dataclass
+class Counters:
+    """What the file's own counters tell of one CPU (or of all), and what was decoded.
+
+    Each is None where nothing counts it. ``recorded``: events that must be in the file;
+    ``found``: those that are. ``overwritten``: before the first one; ``dropped``: somewhere in
+    between. ``lost``: sum of lost events that is told at the end; ``marked``: of these, those whose
+    place is marked.
+    """
+
+    recorded: int | None = None
+    found: int | None = None
+    overwritten: int | None = None
+    dropped: int | None = None
+    lost: int | None = None
+    marked: int | None = None
+
+    @property
+    def agree(self) -> bool:
+        """Whether the counters fit to what was decoded, as far as both are told."""
+        return self.recorded in (None, self.found) and self.lost in (None, self.marked)
+
+
+@dataclass
 class Lost:
     """What the recorder itself says was lost. ``events`` is None when marks came without a number.
 
@@ -53,6 +76,14 @@ class Lost:
     events: int | None = 0
     marks: int = 0
     per_cpu: dict[int, int | None] = field(default_factory=dict)
+    #: By CPU; None: of all CPUs together.
+    counters: dict[int | None, Counters] = field(default_factory=dict)
+
+    def count(self, cpu: int | None, **told: int) -> None:
+        """Book what a counter tells; of several buffers the sums are kept."""
+        counters = self.counters.setdefault(cpu, Counters())
+        for name, value in told.items():
+            setattr(counters, name, (getattr(counters, name) or 0) + value)
 
     def add(self, cpu: int | None, count: int | None) -> None:
         """Book one loss mark."""

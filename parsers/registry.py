@@ -251,7 +251,7 @@ _TEXTS: tuple[tuple[bytes, _Refusal], ...] = (
         rb"\A\s*[\[{][\s\S]*\"(traceEvents|systemTraceEvents|ph)\"",
         _Refusal("Chrome JSON trace events", known=True),
     ),
-    (rb"\A\s*(\{\s*[\"}]|\[\s*[\[{\"\]\d])", _Refusal("JSON")),
+    (rb"\A\s*(\{\s*[\"}]|\[\s*(?:[\[{\"\]]|-?\d[\d.]*\s*,))", _Refusal("JSON")),
     (rb"\A/\* CTF 1\.", _Refusal("the metadata of a CTF trace (LTTng)", known=True)),
 )
 

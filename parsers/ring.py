@@ -7,9 +7,10 @@ does not depend on the length of the capture.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,24 @@ __all__ = ["CpuData", "PageError", "PageSource", "RingRows", "RingWalk"]
 #: Bytes of pages a round takes: small enough to stay in a shared cache between the walk and the
 #: decoding of what it found, large enough to hide the cost of a call.
 ROUND_BYTES = 1 << 20
+
+
+#: Bytes of a mapped file that have been walked over and may still count as memory of the process,
+#: of all CPUs together; and what a CPU gives back at least at one go.
+_MOST_MAPPED = 64 << 20
+_LEAST_BACK = 64 << 10
+
+
+def mapping_of(buf: npt.NDArray[np.uint8]) -> mmap.mmap | None:
+    """The mapping of a file that all of an array is a view of, from its front; None: of no such."""
+    base: Any = buf
+    while True:
+        if isinstance(base, mmap.mmap):
+            usable = hasattr(mmap, "MADV_DONTNEED") and len(base) == len(buf)
+            return base if usable else None
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+        if base is None:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,9 @@ class RingWalk:
     ----------
     counts : int64[65536]
         Events by id so far.
+    cpus : int32[k]
+    state : int64[k, N_STATE]
+        How far the walk is, see _ring_kernels.
     errors : list of PageError
         The first of the damaged places; ``error_count`` counts all.
     """
@@ -126,8 +148,9 @@ class RingWalk:
         untold: frozenset[int] = frozenset(),
         source: PageSource | None = None,
     ) -> None:
-        self._source = source
+        self.source = source
         self._buf = buf
+        self._map = mapping_of(buf)
         self._big = 1 if big_endian else None
         self.cpus = np.array([d.cpu for d in data], np.int32)
         self._row_of_id = row_of_id
@@ -143,19 +166,21 @@ class RingWalk:
             ],
             np.int64,
         )
-        self._state = np.zeros((len(data), kernels.N_STATE), np.int64)
-        self._state[:, kernels.NEXT] = [d.start for d in data]
-        self._state[:, kernels.END] = [d.end for d in data]
-        self._state[:, kernels.BEGIN] = [
+        self.state = np.zeros((len(data), kernels.N_STATE), np.int64)
+        self.state[:, kernels.NEXT] = [d.start for d in data]
+        self.state[:, kernels.END] = [d.end for d in data]
+        self.state[:, kernels.BEGIN] = [
             kernels.LATE if d.cpu in begins else kernels.LATE_IF_LOST if d.cpu in untold else 0
             for d in data
         ]
-        self._start = self._state[:, kernels.NEXT].copy()
+        self._start = self.state[:, kernels.NEXT].copy()
+        self._given_back = self._start.copy()
         self._errors = np.zeros((64, 5), np.int64)
         self._n_errors = np.zeros(1, np.int64)
+        self._settled = 0
 
     def _column(self, cell: int) -> list[int]:
-        return [int(v) for v in self._state[:, cell]]
+        return [int(v) for v in self.state[:, cell]]
 
     @property
     def events(self) -> dict[int, int]:
@@ -170,21 +195,21 @@ class RingWalk:
     @property
     def lost_at_start(self) -> frozenset[int]:
         """CPUs with a late begin whose first page says that events were lost before it."""
-        flagged = self._state[:, kernels.LOST_AT_START] != 0
+        flagged = self.state[:, kernels.LOST_AT_START] != 0
         return frozenset(self.cpus[flagged].tolist())
 
     @property
     def total_bytes(self) -> int:
-        if self._source is not None:
-            return self._source.total()
-        return int(self._state[:, kernels.END].sum() - self._start.sum())
+        if self.source is not None:
+            return self.source.total()
+        return int(self.state[:, kernels.END].sum() - self._start.sum())
 
     @property
     def done_bytes(self) -> int:
         """Bytes of pages that have been begun."""
-        places = np.minimum(self._state[:, kernels.NEXT], self._state[:, kernels.END]).tolist()
-        if self._source is not None:
-            return sum(self._source.locate(c, at) for c, at in enumerate(places))
+        places = np.minimum(self.state[:, kernels.NEXT], self.state[:, kernels.END]).tolist()
+        if self.source is not None:
+            return sum(self.source.locate(c, at) for c, at in enumerate(places))
         return int(sum(places) - self._start.sum())
 
     @property
@@ -198,6 +223,41 @@ class RingWalk:
             for code, c, at, value, lost in self._errors[: self.error_count].tolist()
         ]
 
+    @property
+    def page_size(self) -> int:
+        return int(self._geometry[kernels.PAGE_SIZE])
+
+    def scanned(self) -> tuple[Any, ...]:
+        """The arguments of kernels that walk: buf, big, state, cpus, geometry, rows, counts."""
+        return (
+            self._buf, self._big, self.state, self.cpus, self._geometry, self._row_of_id,
+            self.counts,
+        )  # fmt: skip
+
+    def noted(self) -> tuple[Any, ...]:
+        """Where kernels note damage: errors, n_errors."""
+        return self._errors, self._n_errors
+
+    def settle_errors(self) -> None:
+        """Turn places that hold good for a round only into lasting ones."""
+        if self.source is not None:
+            for error in self._errors[self._settled : self.error_count]:
+                error[2] = self.source.locate(int(error[1]), int(error[2]))
+        self._settled = self.error_count
+
+    def give_back(self) -> None:
+        """Give back the memory of pages of a mapped file that have been walked over."""
+        if self._map is None or self.source is not None:
+            return
+        step = max(_LEAST_BACK, _MOST_MAPPED // len(self.cpus))
+        ends = self.state[:, kernels.NEXT] - self.page_size
+        for c in np.flatnonzero(ends - self._given_back >= step).tolist():
+            start = -(-int(self._given_back[c]) // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = int(ends[c]) // mmap.PAGESIZE * mmap.PAGESIZE
+            if end > start:
+                self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+            self._given_back[c] = end
+
     def rounds(self, *, round_bytes: int = ROUND_BYTES) -> Iterator[RingRows]:
         """The wanted events, round by round; the arrays are used again for the next one."""
         k = len(self.cpus)
@@ -209,14 +269,14 @@ class RingWalk:
         room = 1 << 12
         key, ts, off, order = (np.empty(room, np.int64) for _ in range(4))
         cpu, length, row = (np.empty(room, np.int32) for _ in range(3))
-        stuck = errors = 0
+        stuck = 0
         while True:
-            before = self._progress()
+            before = self.progress()
             limit = self._limit(pages << min(stuck, 40), stuck, spare)
             first, resumed, n = 0, 0, 0
             while True:
                 first, n = kernels.scan(
-                    self._buf, self._big, self._state, self.cpus, limit, first, resumed,
+                    self._buf, self._big, self.state, self.cpus, limit, first, resumed,
                     self._geometry, self._row_of_id, self.counts, seg_start, seg_end,
                     key, ts, cpu, off, length, row, n, self._errors, self._n_errors,
                 )  # fmt: skip
@@ -227,10 +287,7 @@ class RingWalk:
                 cpu, length, row = (
                     np.concatenate([a, np.empty_like(a)]) for a in (cpu, length, row)
                 )
-            if self._source is not None and self.error_count > errors:
-                for error in self._errors[errors : self.error_count]:
-                    error[2] = self._source.locate(int(error[1]), int(error[2]))
-            errors = self.error_count
+            self.settle_errors()
             if n:
                 if len(order) < n:
                     order = np.empty(len(ts), np.int64)
@@ -239,19 +296,19 @@ class RingWalk:
             if limit == kernels.I64_MAX:
                 return
             # All stamps alike, or far from their events: take more at once until it moves.
-            stuck = stuck + 1 if self._progress() == before else 0
+            stuck = stuck + 1 if self.progress() == before else 0
 
-    def _progress(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Changes whenever the walk comes forward."""
-        moved = self._state[:, [kernels.NEXT, kernels.POS]].sum()
-        return int(moved), int(self._state[:, kernels.EVENTS].sum())
+        moved = self.state[:, [kernels.NEXT, kernels.POS]].sum()
+        return int(moved), int(self.state[:, kernels.EVENTS].sum())
 
     def _limit(
         self, pages: int, stuck: int, spare: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     ) -> int:
         """The time up to which the next round goes."""
-        if self._source is not None:
-            return self._source.refill(self._state, stuck)
+        if self.source is not None:
+            return self.source.refill(self.state, stuck)
         return int(
-            kernels.next_limit(self._buf, self._big, self._state, self._geometry, pages, *spare)
+            kernels.next_limit(self._buf, self._big, self.state, self._geometry, pages, *spare)
         )

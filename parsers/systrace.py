@@ -36,10 +36,11 @@ __all__ = ["open_systrace", "sniff"]
 #: How much of a block tells what it is.
 _HEAD = 1 << 16
 #: Text is kept in memory up to this size; and no trace that is sent around unpacks to more than the
-#: second, nor to so many times its size.
+#: second, nor, when it is larger than the first, to so many times its size (lines of text shrink to
+#: a tenth to a fiftieth; deflate can make a thousandth of zeros).
 _IN_MEMORY = 64 << 20
 _MAX_UNPACKED = 8 << 30
-_MAX_RATIO = 1100
+_MAX_RATIO = 500
 _STEP = 1 << 16
 _COPY = "copy it again from where it was recorded"
 _GIVE = "give the file as the recorder wrote it"

@@ -421,6 +421,11 @@ _PARSERS: dict[EventKind, Callable[[bytes, States, int], Body | None]] = {
 }
 
 
+#: A number as the trace option "fields" shows it (kernel/trace/trace_output.c: print_fields()),
+#: since Linux 6.3, where the fields came in reverse order at first.
+_AS_FIELDS = re.compile(rb"=0x[0-9a-f]{1,16} \((-?\d{1,20})\)")
+
+
 def parse_body(kind: EventKind, body: bytes, states: States, current: int) -> Body | None:
     """The columns that a body tells; None when it is not one of this kind.
 
@@ -430,8 +435,16 @@ def parse_body(kind: EventKind, body: bytes, states: States, current: int) -> Bo
     body = body.lstrip(b" \t")
     if body.startswith(b"[FAILED TO PARSE]"):
         body = body[17:].lstrip(b" ")
+    parser = _PARSERS[kind]
     try:
-        return _PARSERS[kind](body, states, current)
+        found = parser(body, states, current)
+        if found is None and b"=0x" in body:
+            plain = _AS_FIELDS.sub(rb"=\1", body)
+            found = parser(plain, states, current)
+            if found is None:
+                backwards = (b"%s=%s" % pair for pair in reversed(fields_of(plain)))
+                found = parser(b" ".join(backwards), states, current)
+        return found
     except _Range:
         return None
 

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from traceana import schema
 from traceana.columns import NULL_STATE, EventColumns
 from traceana.parsers import _text_kernels as kernels
+from traceana.parsers import _text_line_kernels as line_kernels
+from traceana.parsers import _text_name_kernels as name_kernels
+from traceana.parsers._text_head_kernels import NO_FLAG
 from traceana.parsers.text_events import States
 from traceana.parsers.text_lines import DEFAULT_LAYOUTS, Buffer, ctx_of
 from traceana.schema import STATE_LETTERS, Ctx, EventKind
@@ -82,21 +85,34 @@ _PRINTERS = (
 )  # fmt: skip
 
 
-def _encode(template: str) -> bytes:
-    out = bytearray()
+#: Systems whose name may stand before that of an event we know.
+_SYSTEMS = ("sched", "power", "irq", "ipi", "task", "ftrace")
+#: A line that ends this near to the text's end is left: kernels look some way ahead.
+MARGIN = 128
+
+
+def _encode(template: str) -> list[tuple[int, int, bytes]]:
+    """The operations of a template: what, column or length, bytes of a literal."""
+    out = []
+    text = b""
     i = 0
     while i < len(template):
         char = template[i]
+        if char in "{$~":
+            out += [(kernels.OP_LITERAL, len(text[j : j + 8]), text[j : j + 8])
+                    for j in range(0, len(text), 8)]  # fmt: skip
+            text = b""
         if char == "{":
             end = template.index("}", i)
             inside = template[i + 1 : end]
-            out.append(_OPS.get(inside[0], kernels.OP_INT))
-            out.append(int(inside[-1]))
-            i = end + 1
-            continue
-        out.append({"$": kernels.OP_END, "~": kernels.OP_ANY}.get(char, ord(char)))
+            out.append((_OPS.get(inside[0], kernels.OP_INT), int(inside[-1]), b""))
+            i = end
+        elif char in "$~":
+            out.append(({"$": kernels.OP_END, "~": kernels.OP_ANY}[char], 0, b""))
+        else:
+            text += char.encode()
         i += 1
-    return bytes(out)
+    return out
 
 
 class Part(NamedTuple):
@@ -116,34 +132,36 @@ class Fast:
 
     def __init__(self, buf: Buffer, dialect: Dialect, states: States) -> None:
         self.buf = np.frombuffer(buf, np.uint8)  # type: ignore[call-overload]
-        self._words = _words(self.buf)
+        self._eights, self._words = _eights(self.buf), _words(self.buf)
+        self._safe = buf.rfind(b"\n", 0, max(len(buf) - MARGIN, 0)) + 1
         self._mode = dialect.fast
         self._digits = dialect.digits
         self._columns, self._bits = _flag_tables(dialect.layout)
-        events = [(n, int(k), _TEMPLATES[k]) for n, k in schema.EVENT_NAMES.items()]
-        events += [(n, kernels.PRINTER, ()) for n in _PRINTERS]
-        events.sort(key=lambda e: len(e[0]))
-        self._by_length = np.searchsorted([len(n) for n, _, _ in events], np.arange(51))
-        self._event_names = [n.encode() for n, _, _ in events]
-        self._names = np.zeros((len(events), 50), np.uint8)
+        self._memo = np.zeros(64, np.uint64), np.zeros(64, np.int64)
+        events = [(n.encode(), int(k), _TEMPLATES[k]) for n, k in schema.EVENT_NAMES.items()]
+        events += [(n.encode(), kernels.PRINTER, ()) for n in _PRINTERS]
+        self._event_names = [n for n, _, _ in events]
+        self._name_tables = _name_tables(self._event_names)
         self._kinds = np.array([k for _, k, _ in events], np.int64)
-        self._first = np.zeros((len(events), 2), np.int64)
-        code = bytearray()
-        spans: list[tuple[int, int]] = []
-        for i, (name, _, templates) in enumerate(events):
-            self._names[i, 0] = len(name)
-            self._names[i, 1 : 1 + len(name)] = np.frombuffer(name.encode(), np.uint8)
-            self._first[i] = len(spans), len(spans) + len(templates)
+        self._templates = np.zeros((len(events), 2), np.int64)
+        codes: list[tuple[int, int, bytes]] = []
+        begins: list[int] = []
+        for i, (_, _, templates) in enumerate(events):
+            self._templates[i] = len(begins), len(begins) + len(templates)
             for text in templates:
-                encoded = _encode(text)
-                spans.append((len(code), len(code) + len(encoded)))
-                code += encoded
-        self._templates = np.frombuffer(bytes(code), np.uint8)
-        self._spans = np.array(spans, np.int64)
-        self._hints = np.zeros(len(events), np.int64)
+                begins.append(4 * len(codes))
+                codes += _encode(text)
+        self._program = np.array(
+            [(op, n, int.from_bytes(x, "little"), (1 << 8 * len(x)) - 1) for op, n, x in codes],
+            np.uint64,
+        ).ravel()
+        self._hints = np.array(begins, np.int64)
         self._letters, self._numbers = _state_tables(states)
+        room = np.zeros((4, kernels.STATE + 1), np.int64)
+        self._room = room[0], room[1], room[2], room[3]
         # Zero pages cost nothing until a pid is met.
-        self._known = np.zeros((PIDS, 3), np.int64)
+        self._known = np.zeros((PIDS, 2), np.uint64)
+        self._since = np.zeros(PIDS, np.int64)
         self._groups = np.zeros(PIDS, np.int32)
         self._seen = np.zeros(PIDS, np.uint8)
         self._counts = np.zeros(len(events), np.int64)
@@ -157,14 +175,16 @@ class Fast:
         # Pages of a large array that are never written to cost nothing.
         size = min(ROWS, (end - start) // 24 + 1)
         off, out = np.empty(size, np.int64), EventColumns.empty(size)
-        kernels.parse(
-            self.buf, self._words, start, end, self._mode, self._digits, self._columns, self._bits,
-            self._names, self._by_length, self._kinds, self._first, self._templates, self._spans,
-            self._hints, self._letters, self._numbers, self._known, self._groups, self._seen,
-            self._counts, self._others, self._learnt, self._doubts, self._result, off,
-            out.ts, out.cpu, out.kind, out.pid, out.ctx, out.subject, out.prio, out.state,
-            out.other, out.other_prio, out.cpu_to, out.cpu_from, out.value,
-        )  # fmt: skip
+        with np.errstate(over="ignore"):  # only where the kernels run as plain Python
+            kernels.parse(
+                self.buf, self._eights, self._words, self._safe, start, end, self._mode,
+                self._digits, self._columns, self._bits, *self._memo, *self._name_tables,
+                self._kinds, self._templates, self._program, self._hints,
+                self._letters, self._numbers, *self._room, self._known, self._since, self._groups,
+                self._seen, self._counts, self._others, self._learnt, self._doubts, self._result,
+                off, out.ts, out.cpu, out.kind, out.pid, out.ctx, out.subject, out.prio, out.state,
+                out.other, out.other_prio, out.cpu_to, out.cpu_from, out.value,
+            )  # fmt: skip
         rows, learnt, doubts, at, lines = self._result[:5].tolist()
         columns = out.take(slice(0, rows))
         columns.buffer[:] = 0
@@ -185,18 +205,12 @@ class Fast:
         """The name the kernel holds for a pid, b"" if none."""
         if not 0 <= pid < PIDS:
             return b""
-        a, b, _ = self._known[pid].tolist()
-        head = int(a).to_bytes(7, "big").lstrip(b"\0")
-        tail = bytearray()
-        while b:
-            b, char = divmod(b, 128)
-            tail.append(char)
-        return head + bytes(tail[::-1])
+        return bytes(self._known[pid].tobytes()).rstrip(b"\0")
 
     def forget(self, pid: int) -> None:
         """Make the kernel tell this pid's name again when it meets it next."""
         if 0 <= pid < PIDS:
-            self._known[pid] = 0
+            self._known[pid] = 0, 0
 
     def counted(self) -> dict[bytes, int]:
         """Events per name that the kernel counted, over all runs."""
@@ -212,7 +226,7 @@ def _flag_tables(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """For each length of a flags text, which row of bits each of its bytes has; and the bits."""
     characters = string.ascii_letters.encode() + string.digits.encode()
-    none = np.full(256, kernels.NO_FLAG, np.uint8)
+    none = np.full(256, NO_FLAG, np.uint8)
     none[list(characters + b".#")] = 0
     rows: dict[str, int] = {"": 0}
     bits = [none]
@@ -253,7 +267,46 @@ def _state_tables(states: States) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     numbers = np.zeros(len(values), np.uint16)
     for bit in range((len(values) - 1).bit_length()):
         numbers[(values >> bit) & 1 == 1] |= np.uint16(states.number(1 << bit))
-    return letters, numbers
+    return letters.ravel(), numbers
+
+
+def _name_tables(
+    names: list[bytes],
+) -> tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64]
+]:
+    """Names of events, bare and with a system before them, for the kernel to look up.
+
+    Returns the table by hash, each name as numbers, its length, and the event that it means.
+    """
+    whole = [(n, i) for i, n in enumerate(names)]
+    whole += [(b"%s:%s" % (s.encode(), n), i) for s in _SYSTEMS for n, i in whole]
+    whole = [(n, i) for n, i in whole if len(n) <= name_kernels.NAME]
+    table = np.full(1024, -1, np.int64)
+    for i, (name, _) in enumerate(whole):
+        with np.errstate(over="ignore"):
+            at = int(
+                name_kernels.name_hash(
+                    _eights(np.frombuffer(name + bytes(8), np.uint8)), 0, len(name)
+                )
+            )
+        while table[at] >= 0:
+            at = (at + 1) % len(table)
+        table[at] = i
+    text = b"".join(n.ljust(name_kernels.NAME, b"\0") for n, _ in whole)
+    return (
+        table,
+        np.frombuffer(text, np.uint64).copy(),
+        np.array([len(n) for n, _ in whole], np.int64),
+        np.array([i for _, i in whole], np.int64),
+    )
+
+
+def _eights(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Eight bytes from each place on: overlapping numbers, the first byte lowest."""
+    if len(data) < 8:
+        return np.empty(0, np.uint64)
+    return np.ndarray((len(data) - 7,), np.uint64, data, 0, (1,))
 
 
 def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
@@ -265,4 +318,5 @@ def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 def earliest(buf: Buffer, start: int, end: int) -> int:
     """The smallest time on the lines of [start, end)."""
     data = np.frombuffer(buf, np.uint8)  # type: ignore[call-overload]
-    return int(kernels.earliest(data, _words(data), start, end))
+    with np.errstate(over="ignore"):  # as in Fast.parse
+        return int(line_kernels.earliest(data, _words(data), start, end))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from traceana import schema
 from traceana.columns import NULL_CPU, Chunk, EventColumns, NameChange
 from traceana.issues import IssueLog
+from traceana.parsers.text_events import MAX_CPU
 
 __all__ = ["Learnt", "Mark", "Order", "Twins", "place_marks"]
 
@@ -106,6 +107,8 @@ class Order:
 
     def _key(self, rows: EventColumns) -> npt.NDArray[np.int64]:
         """Running maximum of the times of each CPU (of each buffer); ``ts`` where it is unknown."""
+        if self._in_order(rows):
+            return rows.ts
         stream = rows.cpu
         if rows.buffer.any():
             stream = rows.cpu + (rows.buffer.astype(np.int64) << 32)
@@ -133,6 +136,19 @@ class Order:
             key[order[a:b]] = top
         return key
 
+    def _in_order(self, rows: EventColumns) -> bool:
+        """Whether no time in rows of one buffer steps back at all; then books the CPUs' maxima."""
+        ts = rows.ts
+        if rows.buffer.any() or int(ts[0]) < max(self._max.values(), default=_LOW):
+            return False
+        if (ts[1:] < ts[:-1]).any() or int(rows.cpu.max()) >= MAX_CPU:
+            return False
+        last = np.full(MAX_CPU + 1, -1, np.int64)
+        last[rows.cpu] = np.arange(len(ts))  # the last one of each stays; -1 comes to the end
+        for cpu in np.flatnonzero(last[:MAX_CPU] >= 0).tolist():
+            self._max[cpu] = int(ts[last[cpu]])
+        return True
+
     def push(self, rows: EventColumns, names: list[Learnt], bound: int | None) -> Chunk | None:
         """Take a batch; give all rows up to ``bound``, the earliest time that may still come.
 
@@ -143,7 +159,7 @@ class Order:
             late = keys < self._given
             if late.any():
                 self.late += int(late.sum())
-                keys[late] = self._given
+                keys = np.maximum(keys, self._given)
             if len(self._keys):
                 rows = EventColumns.concat([self._held, rows])
                 keys = np.concatenate([self._keys, keys])

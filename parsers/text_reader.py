@@ -9,6 +9,7 @@ of time (text_order).
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,10 +43,16 @@ PIECE = 32 << 20
 #: Below this size compiling, or loading, a kernel costs more than it saves.
 FAST_FROM = 4 << 20
 
+#: So many rows are put between others one by one.
+FEW = 64
+
 #: Rows of one buffer that the first rows of another one may repeat.
 TAIL = 1000
 # What a comm of 15 bytes cannot hold.
-_NUMBERS = re.compile(rb" prev_prio=-?\d{1,3} prev_state=(0x[0-9a-fA-F]{1,8}|\d{1,9})\b")
+_NUMBERS = re.compile(
+    rb" prev_prio=(?:-?\d{1,3}|0x[0-9a-f]{1,8} \(-?\d{1,3}\)) "
+    rb"prev_state=(0x[0-9a-fA-F]{1,8}|\d{1,9})\b"
+)
 _LETTERS = re.compile(rb"\d\] ([A-Za-z+|]{1,12}) ==> ")
 #: That many bytes show whether states are numbers, and which letters a plugin uses.
 LETTERS_IN = 4 << 20
@@ -69,6 +76,7 @@ class TextReader:
         self._dialect = dialect
         self._head_issues: list[tuple[str, str, int]] = []
         self._entries: int | None = None
+        self._written: int | None = None
         self._start = 3 if buf[:3] == b"\xef\xbb\xbf" else 0
         self._done = 0
         self._reset()
@@ -78,9 +86,10 @@ class TextReader:
         self._head_issues.append((code, text, count))
         self.issues.add("parse", code, text, count=count)
 
-    def expect(self, entries: int) -> None:
-        """How many entries the header says the text holds."""
+    def expect(self, entries: int, written: int | None = None) -> None:
+        """How many entries the header says the text holds, and how many had been written."""
         self._entries = entries
+        self._written = written
 
     def _reset(self) -> None:
         self.counts.clear()
@@ -110,6 +119,14 @@ class TextReader:
                 count += self._buf[after : min(done, len(self._buf))].count(b"\n")
             off = done
         return off, count
+
+    def _release(self, start: int, end: int) -> None:
+        """Give back the pages of a mapped file that were read: memory holds one piece, not all."""
+        if isinstance(self._buf, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            start -= start % mmap.PAGESIZE
+            end -= end % mmap.PAGESIZE
+            if end > start:
+                self._buf.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def _begins(self, offs: npt.NDArray[np.int64], columns: EventColumns) -> list[Mark]:
         """Of a ring that wrapped: a mark before the first event of each CPU that has none yet."""
@@ -181,6 +198,7 @@ class TextReader:
                 offs, columns, at, seen = self._quick(fast, max(start, at), end, lineno, batch)
             lineno += seen
             self._done = min(end, total)
+            self._release(start, end)
             chunk = self._emit(offs, columns, batch, bound)
             if chunk is not None:
                 yield chunk
@@ -206,7 +224,10 @@ class TextReader:
             return [low] * (len(runs) - 1) + [None]
         from traceana.parsers.text_fast import earliest
 
-        firsts = [earliest(self._buf, start, end) for start, end in runs]
+        firsts = []
+        for start, end in runs:
+            firsts.append(earliest(self._buf, start, end))
+            self._release(start, end)
         out: list[int | None] = [None]
         for first in reversed(firsts[1:]):
             before = out[-1]
@@ -226,21 +247,13 @@ class TextReader:
             seen += part.lines
             if at > part.at:
                 seen += self._buf[part.at : min(at, len(self._buf))].count(b"\n")
-        offs = [p.offs for p in parts]
-        columns = [p.columns for p in parts]
-        if batch.rows:
-            more, rows = batch.columns()
-            offs.append(more)
-            columns.append(rows)
-        if not offs:
+        if not parts:
             return np.empty(0, np.int64), EventColumns.empty(0), at, seen
-        if len(offs) == 1:
-            return offs[0], columns[0], at, seen
-        where, table = np.concatenate(offs), EventColumns.concat(columns)
+        offs = np.concatenate([p.offs for p in parts]) if len(parts) > 1 else parts[0].offs
+        columns = EventColumns.concat([p.columns for p in parts])
         if batch.rows:
-            order = np.argsort(where, kind="stable")
-            where, table = where[order], table.take(order)
-        return where, table, at, seen
+            offs, columns = _merged(offs, columns, *batch.columns())
+        return offs, columns, at, seen
 
     def _doubtful(self, part: Part, lineno: int, batch: Batch, fast: Fast) -> int:
         """The lines that the kernel left, and all names; returns behind the last line taken."""
@@ -320,6 +333,10 @@ class TextReader:
                 name.decode("utf-8", "backslashreplace") for name in self._lines.buffers
             ]
         seen = sum(self._lines.kinds.values())
+        self.lost.counters.clear()
+        if self._entries is not None:
+            over = self._written - self._entries if self._written is not None else 0
+            self.lost.count(None, recorded=self._entries, found=seen, overwritten=max(over, 0))
         if self._entries is not None and seen < self._entries:
             self.issues.add(
                 "parse",
@@ -349,3 +366,25 @@ class TextReader:
     def progress(self) -> tuple[int, int]:
         """Bytes done and bytes in all."""
         return self._done, len(self._buf)
+
+
+def _merged(
+    offs: npt.NDArray[np.int64],
+    columns: EventColumns,
+    more: npt.NDArray[np.int64],
+    rows: EventColumns,
+) -> tuple[npt.NDArray[np.int64], EventColumns]:
+    """Two runs of rows, each in the order of their lines' offsets, as one."""
+    if len(more) > FEW:
+        where = np.concatenate([offs, more])
+        order = np.argsort(where, kind="stable")
+        return where[order], EventColumns.concat([columns, rows]).take(order)
+    # A few rows between many: copies of whole stretches cost a third of that.
+    places = np.searchsorted(offs, more)
+    parts = []
+    before = 0
+    for i, place in enumerate(places.tolist()):
+        parts += [columns.take(slice(before, place)), rows.take(slice(i, i + 1))]
+        before = place
+    parts.append(columns.take(slice(before, None)))
+    return np.insert(offs, places, more), EventColumns.concat(parts)

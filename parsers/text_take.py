@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana import schema
-from traceana.columns import NULL_CPU, NULL_I64, EventColumns
+from traceana.columns import NULL_CPU, NULL_I64, NULL_PID, EventColumns
 from traceana.issues import IssueLog
 from traceana.parsers.reader import Lost
 from traceana.parsers.text_dialect import Dialect, mark_line
@@ -78,6 +78,7 @@ class Lines:
         self._bad_first: list[tuple[int, bytes]] = []
         self._failed = 0
         self._no_cpu = 0
+        self._no_pid = 0
 
     def line_at(self, off: int) -> tuple[bytes, int]:
         """The line at ``off`` without its end, and where the next begins."""
@@ -135,8 +136,13 @@ class Lines:
             return after
         if head.cpu == NULL_CPU:
             self._no_cpu += 1
+        current = head.pid
+        if current == NULL_PID:
+            # Who switches away is who runs (sched_switch fires before the switch).
+            current = body.subject if kind == EventKind.SWITCH else NULL_PID
+            self._no_pid += 1
         batch.rows.append(
-            (2 * off + 1, head.ts, head.cpu, kind, head.pid,
+            (2 * off + 1, head.ts, head.cpu, kind, current,
              ctx_of(head.flags, self._dialect.layout), body.subject, body.prio, body.state,
              body.other, body.other_prio, body.cpu_to, body.cpu_from, body.value,
              self._buffer(head))
@@ -286,4 +292,11 @@ class Lines:
                 "no_cpu_column",
                 "lines show no CPU: results per task only (perf script -F +cpu shows it)",
                 count=self._no_cpu,
+            )
+        if self._no_pid:
+            add(
+                "parse",
+                "no_tid_column",
+                "lines show no tid: only switches tell who ran (perf script -F +tid shows it)",
+                count=self._no_pid,
             )

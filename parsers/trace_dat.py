@@ -261,17 +261,20 @@ class TraceDatReader:
         row_of_id = np.full(1 << 16, -1, np.int32)
         if fmt.id < len(row_of_id):
             row_of_id[fmt.id] = 0
-        correct = time_correction(self._file)
+        correct, shift = time_correction(self._file), self._file.time_shift
         parts = []
         wanted = self._wanted or range(len(self._file.buffers))
         for index in wanted:
             walk, pages = walk_over(self.path, self._buf, self._file, index, row_of_id)
             for rows in walk.rounds():
                 order = rows.order[rows.row[rows.order] == 0]
+                ts = rows.ts[order]
+                if shift is not None:
+                    ts = shift.apply(ts, rows.cpu[order])
                 parts.append(
                     extract(
                         pages.buf,
-                        rows.ts[order] if correct is None else correct(rows.ts[order]),
+                        ts if correct is None else correct(ts),
                         rows.cpu[order],
                         rows.off[order],
                         rows.length[order],
@@ -284,7 +287,7 @@ class TraceDatReader:
             narrow = none.astype(np.int32)
             parts.append(extract(self._buf, none, narrow, none, narrow, fmt))
         table = pa.concat_tables(parts).combine_chunks()
-        if len(wanted) > 1:
+        if len(wanted) > 1 or shift is not None:
             table = table.take(np.argsort(table["ts"].to_numpy(), kind="stable"))
         return table
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import lzma
 import os
+import struct
 import threading
 import zlib
-from collections import deque
+from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,10 +35,14 @@ __all__ = ["PackedPages", "Pages", "decompressor", "load_pages", "load_text"]
 
 #: Larger is no capture but a bomb, or a damaged size.
 MAX_UNPACKED = 64 << 30
+#: From this size on, what grows more than so many times is a bomb: pages that trace-cmd records are
+#: full, and shrink to a third to a thirtieth.
+BOMB_SIZE = 256 << 20
+BOMB_RATIO = 200
 #: trace-cmd packs ten pages at a time; a page has 64 KiB at most, a sub-buffer some MB.
 MAX_CHUNK = 64 << 20
 #: Room for the unpacked pages of all CPUs together.
-ARENA = 2 << 20
+ARENA = 8 << 20
 #: The dictionary of lzma's highest level needs less.
 _LZMA_MEMORY = 256 << 20
 #: A text of ftrace is no larger than the ring it is printed from, a few hundred MB.
@@ -94,17 +99,46 @@ def decompressor(name: str) -> Callable[[memoryview, int], bytes]:
     return checked
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A compressed chunk: where its packed bytes lie in the file, and both sizes."""
+def unpacker(name: str) -> Callable[[memoryview, memoryview], None]:
+    """The function that unpacks one chunk of a compressor right to its place, filling that.
 
-    at: int
-    packed: int
-    raw: int
+    It raises ValueError when the data is damaged or does not fill the place exactly.
+    """
+    if name == "zstd":
+        import zstandard
+
+        engine = zstandard.ZstdDecompressor()
+
+        def unpack(data: memoryview, place: memoryview) -> None:
+            size, at = len(place), 0
+            try:
+                told = zstandard.frame_content_size(data)
+                if told not in (-1, size):
+                    raise ValueError(f"unpacks to {told} bytes, {size} declared")
+                reader = engine.stream_reader(data)
+                while at < size:
+                    n = reader.readinto(place[at:])
+                    if n == 0:
+                        raise ValueError(f"unpacks to {at} bytes, {size} declared")
+                    at += n
+                if told == -1 and reader.read(1):
+                    raise ValueError(f"unpacks to more than the {size} bytes declared")
+            except zstandard.ZstdError as error:
+                raise ValueError(str(error)) from error
+
+        return unpack
+
+    whole = decompressor(name)
+
+    def copy(data: memoryview, place: memoryview) -> None:
+        place[:] = whole(data, len(place))
+
+    return copy
 
 
-#: Groups of chunks of each CPU that are unpacked ahead of the walk.
-_AHEAD = 1
+#: A row per compressed chunk (int64): where its packed bytes lie in the file, and both sizes.
+Chunks = npt.NDArray[np.int64]
+AT, PACKED, RAW = range(3)
 
 _engines = threading.local()
 
@@ -119,38 +153,37 @@ def _workers() -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
-def _grouped(chunks: list[Chunk], size: int) -> list[list[Chunk]]:
-    """The chunks in groups that are unpacked at one go, of some more than ``size`` bytes."""
-    groups: list[list[Chunk]] = []
-    room = 0
-    for chunk in chunks:
-        if room <= 0:
-            groups.append([])
-            room = size
-        groups[-1].append(chunk)
-        room -= chunk.raw
-    return groups
+def _grouped(chunks: Chunks, size: int) -> tuple[list[int], list[int]]:
+    """The chunks in groups that are unpacked at one go, of some more than ``size`` bytes.
 
-
-def _raw(group: list[Chunk]) -> int:
-    return sum(c.raw for c in group)
+    Returns the first chunk of each group (and behind the last one), and the groups' sizes.
+    """
+    ends = np.cumsum(chunks[:, RAW])
+    firsts, sizes, done = [0], [], 0
+    while firsts[-1] < len(chunks):
+        last = min(int(np.searchsorted(ends, done + size)), len(chunks) - 1)
+        firsts.append(last + 1)
+        sizes.append(int(ends[last]) - done)
+        done = int(ends[last])
+    return firsts, sizes
 
 
 def _unpack_group(
-    file: memoryview, group: list[Chunk], compression: str
-) -> tuple[list[bytes], str | None]:
-    """The unpacked chunks up to the first one that is damaged, and what is wrong with that."""
+    file: memoryview, group: list[list[int]], compression: str, place: memoryview
+) -> tuple[int, str | None]:
+    """Unpack to ``place``; returns the bytes before the first damaged chunk, and what it has."""
     unpack = getattr(_engines, compression, None)
     if unpack is None:
-        unpack = decompressor(compression)
+        unpack = unpacker(compression)
         setattr(_engines, compression, unpack)
-    out: list[bytes] = []
-    for chunk in group:
+    done = 0
+    for at, packed, raw in group:
         try:
-            out.append(unpack(file[chunk.at : chunk.at + chunk.packed], chunk.raw))
+            unpack(file[at : at + packed], place[done : done + raw])
         except ValueError as error:
-            return out, f"offset {chunk.at:#x}: cannot be unpacked: {error}"
-    return out, None
+            return done, f"offset {at:#x}: cannot be unpacked: {error}"
+        done += raw
+    return done, None
 
 
 @dataclass
@@ -175,15 +208,16 @@ class Pages:
 class PackedPages(Pages):
     """Pages that are unpacked as they are needed; a :class:`traceana.parsers.ring.PageSource`.
 
-    Each CPU has a slot of the arena ``buf``. :meth:`refill` moves what is not read yet to the
-    slot's front and unpacks more behind it.
+    Each CPU has a slot of the arena ``buf``. :meth:`refill` sees to it that enough lies in it;
+    the group of chunks that comes next is unpacked right behind that, by a thread, while the walk
+    goes on. When a slot is at its end, what is not read yet moves to its front.
     """
 
     def __init__(
         self,
         path: Path,
         file: memoryview,
-        chunks: dict[int, list[Chunk]],
+        chunks: dict[int, Chunks],
         compression: str,
         page: HeaderPage,
         *,
@@ -197,25 +231,30 @@ class PackedPages(Pages):
         self._order = "big" if big_endian else "little"
         self._cpus = list(chunks)
         self._want = max(ARENA // max(1, len(chunks)), 8 * page_size)
-        self._groups = [_grouped(part, self._want) for part in chunks.values()]
-        #: By CPU: the group that comes next, and those behind it that are being unpacked.
+        self._chunks = list(chunks.values())
+        grouped = [_grouped(part, self._want) for part in self._chunks]
+        self._firsts = [firsts for firsts, _ in grouped]
+        self._sizes = [sizes for _, sizes in grouped]
+        #: By CPU: the group that comes next, and what unpacks it when that has begun.
         self._next = [0] * len(chunks)
-        self._ahead: list[deque[Future[tuple[list[bytes], str | None]]]] = [deque() for _ in chunks]
-        self._total = sum(c.raw for part in chunks.values() for c in part)
+        self._running: list[Future[tuple[int, str | None]] | None] = [None] * len(chunks)
+        self._total = sum(map(sum, self._sizes))
         self._threads = self._total > ARENA
         #: Where each CPU's slot begins in the arena; behind the last its end.
         self._slots = [_FRONT]
-        for part in self._groups:
-            # Behind what is wanted there may be one group more and the page that is being read.
-            biggest = max(map(_raw, part), default=0)
-            room = max(self._want, biggest) + biggest + 2 * page_size
-            self._slots.append(self._slots[-1] + min(room, sum(map(_raw, part))) + _FRONT)
+        for sizes in self._sizes:
+            # What is wanted, the page that is being read, one group more, and another one so that
+            # not each has to move.
+            biggest = max(sizes, default=0)
+            room = max(self._want, biggest) + 2 * biggest + 2 * page_size
+            self._slots.append(self._slots[-1] + min(room, sum(sizes)) + _FRONT)
         try:
             self._arena = np.empty(self._slots[-1], np.uint8)
         except MemoryError as error:
             raise FormatError(
                 path, f"no memory to unpack {self._slots[-1]} bytes of pages at once"
             ) from error
+        self._bytes = memoryview(self._arena)  # type: ignore[arg-type]
         #: Where what has been unpacked ends in the arena, and what lies at its front.
         self._loaded = self._slots[:-1]
         self._base = [0] * len(chunks)
@@ -236,29 +275,48 @@ class PackedPages(Pages):
         return self._total
 
     def _more(self, index: int) -> bool:
-        return self._next[index] < len(self._groups[index])
+        return self._next[index] < len(self._sizes[index])
+
+    def _group(self, index: int) -> tuple[list[list[int]], memoryview]:
+        """The chunks of the group that comes next, and its place behind what is loaded."""
+        firsts, number, at = self._firsts[index], self._next[index], self._loaded[index]
+        chunks = self._chunks[index][firsts[number] : firsts[number + 1]].tolist()
+        return chunks, self._bytes[at : at + self._sizes[index][number]]
+
+    def _fits(self, index: int) -> bool:
+        size = self._sizes[index][self._next[index]]
+        return self._loaded[index] + size <= self._slots[index + 1] - _FRONT
 
     def _start_unpacking(self, index: int) -> None:
-        """See to it that the groups that come next are being unpacked."""
-        ahead, groups = self._ahead[index], self._groups[index]
-        first = self._next[index] + len(ahead)
-        for group in groups[first : self._next[index] + _AHEAD]:
-            try:
-                work = _workers().submit(_unpack_group, self._file, group, self._compression)
-            except RuntimeError:  # no thread can be started
-                self._threads = False
-                return
-            ahead.append(work)
+        """Let a thread unpack the group that comes next, where there is room for it."""
+        if not self._threads or not self._more(index) or not self._fits(index):
+            return
+        group, place = self._group(index)
+        try:
+            self._running[index] = _workers().submit(
+                _unpack_group, self._file, group, self._compression, place
+            )
+        except RuntimeError:  # no thread can be started
+            self._threads = False
 
-    def _unpacked(self, index: int) -> tuple[list[bytes], str | None]:
-        """The content of the group that comes next."""
-        ahead = self._ahead[index]
-        if ahead:
-            return ahead.popleft().result()
-        return _unpack_group(self._file, self._groups[index][self._next[index]], self._compression)
+    def _take_group(self, index: int) -> None:
+        """Have the group that comes next unpacked; there must be room."""
+        work = self._running[index]
+        if work is None:
+            group, place = self._group(index)
+            size, damage = _unpack_group(self._file, group, self._compression, place)
+        else:
+            self._running[index] = None
+            size, damage = work.result()
+        self._next[index] += 1
+        self._loaded[index] += size
+        if damage is not None:
+            cpu = self._cpus[index]
+            self.cut(cpu, f"cpu {cpu}, {damage}")
+            self._next[index] = len(self._sizes[index])
 
     def _number(self, at: int, size: int) -> int:
-        return int.from_bytes(self._arena[at : at + size].tobytes(), self._order)  # type: ignore[arg-type]
+        return int.from_bytes(self._bytes[at : at + size], self._order)  # type: ignore[arg-type]
 
     def _last_stamp(self, start: int, end: int) -> int:
         """The time of the last page in [start, end) that can be read; -1: none can."""
@@ -281,9 +339,7 @@ class PackedPages(Pages):
         ``stuck`` counts how often the walk has not come forward since the last time.
         """
         limit = kernels.I64_MAX
-        for index in range(len(self._groups) if self._threads else 0):
-            self._start_unpacking(index)
-        for index in range(len(self._groups)):
+        for index in range(len(self._cpus)):
             if not self._more(index):
                 continue
             st = state[index]
@@ -305,36 +361,36 @@ class PackedPages(Pages):
         return limit
 
     def _load(self, index: int, st: npt.NDArray[np.int64], keep: int) -> None:
-        front, end = self._slots[index], self._slots[index + 1] - _FRONT
-        loaded = self._loaded[index]
+        """Unpack until there is as much as wanted (one group at least, if it finds room)."""
+        wanted = max(self._want, self._sizes[index][self._next[index]])
+        while self._more(index) and self._loaded[index] - keep < wanted:
+            if self._running[index] is None and not self._fits(index):
+                keep = self._move(index, st, keep)
+                if not self._fits(index):
+                    break
+            self._take_group(index)
+        if self._more(index) and self._running[index] is None:
+            if not self._fits(index):
+                self._move(index, st, keep)
+            self._start_unpacking(index)
+        start = int(st[kernels.NEXT])
+        whole = (self._loaded[index] - start) // self._page_size * self._page_size
+        st[kernels.END] = start + whole if self._more(index) else self._loaded[index]
+
+    def _move(self, index: int, st: npt.NDArray[np.int64], keep: int) -> int:
+        """Move what is not read yet to the front of the slot; returns where that is."""
+        front, loaded = self._slots[index], self._loaded[index]
         shift = keep - front
+        if shift <= 0:
+            return keep
         self._arena[front : front + loaded - keep] = self._arena[keep:loaded]
         self._base[index] += shift
-        loaded -= shift
+        self._loaded[index] = loaded - shift
         st[kernels.NEXT] -= shift
         if st[kernels.POS] < st[kernels.STOP]:
             st[kernels.POS] -= shift
             st[kernels.STOP] -= shift
-        while self._more(index):
-            size = _raw(self._groups[index][self._next[index]])
-            if loaded - front >= max(self._want, size) or loaded + size > end:
-                break
-            pieces, damage = self._unpacked(index)
-            self._next[index] += 1
-            for piece in pieces:
-                self._arena[loaded : loaded + len(piece)] = np.frombuffer(piece, np.uint8)
-                loaded += len(piece)
-            if damage is not None:
-                cpu = self._cpus[index]
-                self.cut(cpu, f"cpu {cpu}, {damage}")
-                self._next[index] = len(self._groups[index])
-                self._ahead[index].clear()
-            elif self._threads:
-                self._start_unpacking(index)
-        self._loaded[index] = loaded
-        start = int(st[kernels.NEXT])
-        whole = (loaded - start) // self._page_size * self._page_size
-        st[kernels.END] = start + whole if self._more(index) else loaded
+        return front
 
 
 def _clamp(pages: Pages, buffer: Buffer) -> None:
@@ -354,19 +410,31 @@ def _clamp(pages: Pages, buffer: Buffer) -> None:
             pages.data.append(CpuData(cpu.cpu, cpu.offset, cpu.offset + have))
 
 
-def _run(view: memoryview, start: int, end: int, order: Any) -> tuple[list[Chunk], int, int]:
+def _run(view: memoryview, start: int, end: int, order: Any) -> tuple[Chunks, int, int]:
     """A run of chunks: those that are whole, how many it says there are (-1), where it stopped."""
     at = start + 4
     count = int.from_bytes(view[start:at], order) if at <= end else -1
-    chunks: list[Chunk] = []
-    while len(chunks) < count and at + 8 <= end:
-        packed = int.from_bytes(view[at : at + 4], order)
-        raw = int.from_bytes(view[at + 4 : at + 8], order)
+    head = struct.Struct(">II" if order == "big" else "<II").unpack_from
+    chunks = array("q")
+    left = count
+    while left > 0 and at + 8 <= end:
+        packed, raw = head(view, at)
         if packed > end - at - 8 or raw > MAX_CHUNK:
             break
-        chunks.append(Chunk(at + 8, packed, raw))
+        chunks.extend((at + 8, packed, raw))
         at += 8 + packed
-    return chunks, count, at
+        left -= 1
+    return np.array(chunks, np.int64).reshape(-1, 3), count, at
+
+
+def _no_bomb(path: Path, total: int, size: int, what: str) -> None:
+    """Refuse what a file of ``size`` bytes unpacks to, when no capture shrinks so far."""
+    if total > BOMB_SIZE and total > BOMB_RATIO * size:
+        raise FormatError(
+            path,
+            f"{total} bytes of {what} when unpacked, more than {BOMB_RATIO} times the file",
+            hint="no capture shrinks so far: damaged, or made to do harm",
+        )
 
 
 def load_text(
@@ -385,24 +453,26 @@ def load_text(
     if not part.compressed:
         return view[part.at : end], cut
     chunks, count, at = _run(view, part.at, end, "big" if file.big_endian else "little")
-    if sum(c.raw for c in chunks) > MAX_TEXT:
+    total = int(chunks[:, RAW].sum())
+    if total > MAX_TEXT:
         raise FormatError(path, "its text unpacks to more than 4 GiB: no such text can be")
+    _no_bomb(path, total, len(view), "text")
     if len(chunks) != count:
         cut = f"offset {at:#x}: {len(chunks)} of {max(count, 0)} chunks of the text are whole"
     unpack, out = decompressor(file.compression), []
-    for chunk in chunks:
+    for at, packed, raw in chunks.tolist():
         try:
-            out.append(unpack(view[chunk.at : chunk.at + chunk.packed], chunk.raw))
+            out.append(unpack(view[at : at + packed], raw))
         except ValueError as error:
-            cut = f"offset {chunk.at:#x}: the text cannot be unpacked: {error}"
+            cut = f"offset {at:#x}: the text cannot be unpacked: {error}"
             break
     return b"".join(out), cut
 
 
-def _heads(pages: Pages, buffer: Buffer, big: bool, path: Path) -> dict[int, list[Chunk]]:
+def _heads(pages: Pages, buffer: Buffer, big: bool, path: Path) -> dict[int, Chunks]:
     """The whole chunks of each CPU, found by their heads; nothing is unpacked yet."""
     view = memoryview(pages.buf)  # type: ignore[arg-type]
-    out: dict[int, list[Chunk]] = {}
+    out: dict[int, Chunks] = {}
     total = 0
     for cpu in buffer.cpus:
         if not cpu.size:
@@ -410,7 +480,7 @@ def _heads(pages: Pages, buffer: Buffer, big: bool, path: Path) -> dict[int, lis
         # The declared size is without the count.
         end = min(len(view), cpu.offset + 4 + cpu.size)
         chunks, count, at = _run(view, cpu.offset, end, "big" if big else "little")
-        total += sum(c.raw for c in chunks)
+        total += int(chunks[:, RAW].sum())
         if len(chunks) != count:
             pages.cut(
                 cpu.cpu,
@@ -420,6 +490,7 @@ def _heads(pages: Pages, buffer: Buffer, big: bool, path: Path) -> dict[int, lis
         out[cpu.cpu] = chunks
     if total > MAX_UNPACKED:
         raise FormatError(path, f"{total} bytes of pages when unpacked: more than 64 GiB cannot be")
+    _no_bomb(path, total, len(view), "pages")
     return out
 
 

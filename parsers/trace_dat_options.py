@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from traceana.parsers.trace_dat_parts import CpuStat, Cursor, CutError, TraceFile, text_of
+from traceana.parsers.trace_dat_shift import parse_time_shift
 
 __all__ = [
     "BUFFER",
@@ -115,29 +116,20 @@ class Options:
             self._note("unknown_option", f"unknown option {ident} ({len(data)} bytes): skipped")
 
     def _time_shift(self, data: bytes) -> None:
-        """What makes host times of those of a guest. One file alone is analysed in its own time,
-        as trace-cmd does it: its durations are those that the guest saw.
-        """
-        cur = Cursor(memoryview(data), big=self.out.big_endian, what="the option TIME_SHIFT")
+        """What makes host times of those of a guest."""
         try:
-            peer = cur.number(8)
-            cur.number(4)
-            cpus = cur.number(4)
-            if cpus * 4 > len(data):
-                raise cur.cut()
-            samples = 0
-            for _ in range(cpus):
-                n = cur.number(4)
-                cur.take(n * 24)
-                samples += n
+            shift = parse_time_shift(data, big=self.out.big_endian)
         except CutError:
             self._note("bad_option", "option 12 (TIME_SHIFT) is malformed: ignored")
             return
-        self.out.facts["host_trace_id"] = f"{peer:#x}"
+        self.out.facts["host_trace_id"] = f"{shift.peer:#x}"
+        if not shift.count:
+            return
+        self.out.time_shift = shift
         self._note(
-            "time_shift_ignored",
-            f"recorded in a guest: times are the guest's own, not those of its host (trace id "
-            f"{peer:#x}), though {samples} samples to shift them are there",
+            "time_shifted",
+            f"recorded in a guest: times are made those of its host (trace id {shift.peer:#x}) by "
+            f"{shift.count} samples; durations are the host's, too",
         )
 
     def _guest(self, data: bytes) -> None:

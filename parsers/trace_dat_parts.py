@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from traceana.issues import IssueLog
 from traceana.parsers.formats import EventFormat, FieldKind, HeaderPage
+
+if TYPE_CHECKING:
+    from traceana.parsers.trace_dat_shift import TimeShift
 
 __all__ = [
     "Buffer",
@@ -79,8 +83,9 @@ class TraceFile:
     """The parts of a trace.dat file (or another container of pages) that say how to read it.
 
     ``form`` is its name for ``ReaderMeta.form``. ``offset_ns`` is what is added to every time
-    (options OFFSET and DATE); ``tsc2nsec`` is (mult, shift) where the clock counts cycles and the
-    file tells the factor. ``texts`` are the texts of latency tracers in it. ``facts`` go to
+    (options OFFSET and DATE); ``time_shift`` makes times of the host of a guest's, before all else;
+    ``tsc2nsec`` is (mult, shift) where the clock counts cycles and the file tells the factor.
+    ``texts`` are the texts of latency tracers in it. ``facts`` go to
     ``ReaderMeta.extra``.
     """
 
@@ -96,6 +101,7 @@ class TraceFile:
     clock: str | None = None
     offset_ns: int = 0
     tsc2nsec: tuple[int, int] | None = None
+    time_shift: TimeShift | None = None
     uname: str | None = None
     tool: str | None = None
     trace_id: int | None = None

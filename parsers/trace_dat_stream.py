@@ -20,32 +20,31 @@ from traceana.parsers import _ring_kernels as ring_kernels
 from traceana.parsers.payload import Layouts, PayloadDecoder
 from traceana.parsers.reader import Lost
 from traceana.parsers.ring import RingWalk
+from traceana.parsers.ring_chunks import CHUNK_ROWS, ring_chunks
 from traceana.parsers.trace_dat_data import PackedPages, Pages, load_pages
 from traceana.parsers.trace_dat_parts import TraceFile
+from traceana.parsers.trace_dat_shift import reordered, scaled
 from traceana.schema import EventKind
 
 __all__ = ["BufferStream", "merged", "time_correction", "walk_over"]
 
-#: Rows of a chunk: the columns of one stay within a few MB.
-CHUNK_ROWS = 1 << 18
-
 Correction = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
-_PAGE_ERRORS = {
-    ring_kernels.CUT_PAGE: (
+_PAGE_ERRORS: dict[int, tuple[str, str]] = {
+    int(ring_kernels.CUT_PAGE): (
         "page_cut",
         "page of {value} bytes is cut: left out",
     ),
-    ring_kernels.BIG_COMMIT: (
+    int(ring_kernels.BIG_COMMIT): (
         "bad_page",
         "page says it holds {value} bytes, more than there is room for: skipped, file damaged?",
     ),
-    ring_kernels.BAD_EVENT: (
+    int(ring_kernels.BAD_EVENT): (
         "bad_event",
         "event does not fit into its page: the rest of the page is left out, file damaged?",
     ),
-    ring_kernels.NO_TYPE: ("bad_event", "event too short to have a type: left out"),
-    ring_kernels.BAD_TIME: (
+    int(ring_kernels.NO_TYPE): ("bad_event", "event too short to have a type: left out"),
+    int(ring_kernels.BAD_TIME): (
         "bad_time",
         "time {value:#x} cannot be: the rest of the page is left out, file damaged?",
     ),
@@ -53,23 +52,14 @@ _PAGE_ERRORS = {
 
 
 def time_correction(file: TraceFile) -> Correction | None:
-    """What makes ns of the capture's clock from raw stamps; None: they are it already."""
+    """What makes ns of the capture's clock from (shifted) stamps; None: they are it already."""
     offset, factor = file.offset_ns, file.tsc2nsec
     if factor is None and not offset:
         return None
 
     def correct(ts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if factor is not None:
-            mult, shift = np.uint64(factor[0]), np.uint64(factor[1])
-            raw, low = ts.astype(np.uint64), np.uint64(0xFFFFFFFF)
-            # 64 × 32 bits do not fit: the halves are multiplied each for itself.
-            high_part = (raw >> np.uint64(32)) * mult
-            low_part = (raw & low) * mult
-            if factor[1] <= 32:
-                ns = (high_part << (np.uint64(32) - shift)) + (low_part >> shift)
-            else:
-                ns = (high_part + (low_part >> np.uint64(32))) >> (shift - np.uint64(32))
-            ts = ns.astype(np.int64)
+            ts = scaled(ts, *factor)
         return ts + np.int64(offset)
 
     return correct
@@ -130,6 +120,7 @@ class BufferStream:
         self.walk, self._pages = walk_over(path, buf, file, index, layouts.row_of_id)
         self._decoder = PayloadDecoder(self._pages.buf, layouts, buffer=index)
         self._correct = time_correction(file)
+        self._shift = file.time_shift
         self._issues = issues
         self._lost = lost
         self._marks: dict[int, int] = {}
@@ -138,35 +129,25 @@ class BufferStream:
     def chunks(self) -> Iterator[Chunk]:
         """Events of the known kinds in the order of time."""
         correct = self._correct
-        for columns, names in self._collect():
+        for columns, names, losses in self._shifted():
             if correct is not None:
                 columns.ts[:] = correct(columns.ts)
                 if names:
                     times = correct(np.array([n.ts for n in names], np.int64)).tolist()
                     names = [replace(n, ts=t) for n, t in zip(names, times, strict=True)]
-            self._book_losses(columns)
+            if losses:
+                self._book_losses(columns)
             yield Chunk(columns, names)
 
-    def _collect(self) -> Iterator[tuple[EventColumns, list[NameChange]]]:
-        """Rounds decoded into columns of up to CHUNK_ROWS rows."""
-        decoder = self._decoder
-        columns: EventColumns | None = None
-        names: list[NameChange] = []
-        at = 0
-        room = CHUNK_ROWS
-        for rows in self.walk.rounds():
-            n = len(rows.order)
-            if columns is not None and at + n > room:
-                yield columns.take(slice(0, at)), names
-                columns, at, names = None, 0, []
-            if columns is None:
-                room = max(n, CHUNK_ROWS)
-                columns = decoder.pool.take(room)
-            at = decoder.fill(
-                columns, at, rows.ts, rows.cpu, rows.off, rows.length, rows.row, rows.order, names
-            )
-        if columns is not None and at:
-            yield columns.take(slice(0, at)), names
+    def _shifted(self) -> Iterator[tuple[EventColumns, list[NameChange], int]]:
+        """Rows, names and losses of each chunk, a guest's times made those of its host."""
+        chunks = (
+            (c.columns, c.names, c.losses)
+            for c in ring_chunks(self.walk, self._decoder, chunk_rows=CHUNK_ROWS)
+        )
+        if self._shift is None:
+            return chunks
+        return reordered(chunks, self._shift, self.walk.cpus.tolist())
 
     def _book_losses(self, columns: EventColumns) -> None:
         for i in np.flatnonzero(columns.kind == EventKind.LOST).tolist():
@@ -239,6 +220,21 @@ class BufferStream:
                     count=stat.dropped,
                 )
             recorded, found = stat.entries + stat.read, events.get(cpu, 0)
+            self._lost.count(
+                cpu,
+                recorded=recorded,
+                found=found,
+                overwritten=stat.overrun,
+                dropped=stat.dropped,
+            )
+            if recorded < found:
+                self._issues.add(
+                    "parse",
+                    "events_beyond_counters",
+                    f"cpu {cpu}: {recorded} events recorded, {found} in the file",
+                    cpu=cpu,
+                    count=found - recorded,
+                )
             if recorded > found:
                 self._issues.add(
                     "parse",

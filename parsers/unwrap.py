@@ -34,8 +34,8 @@ MAX_DEPTH = 3
 MAX_SIZE = 64 << 30
 #: From this size on, what grew more than BOMB_RATIO times when unpacked is taken for a bomb.
 #: (Captures shrink to a fifth to a fiftieth.)
-BOMB_SIZE = 1 << 30
-BOMB_RATIO = 1000
+BOMB_SIZE = 256 << 20
+BOMB_RATIO = 400
 #: Up to here unpacked bytes stay in memory.
 IN_MEMORY = 64 << 20
 

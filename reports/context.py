@@ -7,7 +7,7 @@ events were not recorded, or the clock is no time) leaves its reason in :attr:`C
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from traceana import topology as topo
 from traceana.errors import MissingEventsError, TraceanaError, UsageError
 from traceana.reports.model import Code, Strong, Text, say
-from traceana.reports.words import clean
+from traceana.reports.words import clean, duration, share
 from traceana.schema import EVENT_NAMES, TaskClass
 
 if TYPE_CHECKING:
@@ -44,6 +44,65 @@ def column(table: pa.Table, name: str, null: int = NULL) -> npt.NDArray[Any]:
     if data.null_count:
         data = pc.fill_null(data, pa.scalar(null, data.type))
     return np.asarray(data.to_numpy(zero_copy_only=False))
+
+
+#: Columns of the wakeups and the fields of the timeline's rows behind them.
+_RAW_NAMES = {
+    "waking_ts": "waking",
+    "wakeup_ts": "wakeup",
+    "run_ts": "run",
+    "wakeup_latency_ns": "latency",
+    "queue_delay_ns": "delay",
+    "wake_delay_ns": "wake_delay",
+    "wakee": "wakee",
+    "waker": "waker",
+    "this_cpu": "this_cpu",
+    "prev_cpu": "prev_cpu",
+    "placed_cpu": "placed",
+    "ran_cpu": "ran",
+    "kind": "kind",
+    "context": "context",
+    "queueing": "queueing",
+    "quality": "quality",
+    "nr_running_placed": "nr_placed",
+    "idle_cpus_llc": "idle_llc",
+    "placed_idle": "placed_idle",
+}
+
+
+class Wakes(Mapping[str, npt.NDArray[Any]]):
+    """Columns of the wakeups by name, read when asked for; kept unless they lie on disk."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._kept: dict[str, npt.NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in _RAW_NAMES:
+            raise KeyError(name)
+        if name in self._kept:
+            return self._kept[name]
+        values = self._read(name)
+        if self._timeline.study is None:
+            self._kept[name] = values
+        return values
+
+    def _read(self, name: str) -> npt.NDArray[Any]:
+        table = self._timeline.wakeups
+        if name == "placed_idle":
+            idle = table.column(name).combine_chunks().cast(pa.int8())
+            return np.asarray(pc.fill_null(idle, -1).to_numpy(zero_copy_only=False))
+        if name.endswith(("_ns", "_ts")):
+            return column(table, name)
+        if name in ("kind", "context", "queueing", "quality"):
+            return column(table, name).astype(np.int64)
+        return column(table, name, -1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_RAW_NAMES)
+
+    def __len__(self) -> int:
+        return len(_RAW_NAMES)
 
 
 class Names:
@@ -124,7 +183,9 @@ class Context:
     def timeline(self) -> Timeline | None:
         """The timeline, or None without sched_switch."""
         try:
-            return self.cap.timeline()
+            timeline = self.cap.timeline(spill=True)
+            self.cap.check_topology()
+            return timeline
         except MissingEventsError as error:
             if not any(self.recorded(name) for name in EVENT_NAMES):
                 raise
@@ -161,7 +222,7 @@ class Context:
             return None
         from traceana.race import candidates
 
-        return candidates(self.timeline)
+        return candidates(self.timeline.study or self.timeline)
 
     # --- facts ---
 
@@ -186,7 +247,9 @@ class Context:
     def run(self, *words: str) -> str:
         """A command line that asks the same selection of the capture."""
         verb, *rest = words
-        rest += [w for name in self.cap.ignored for w in ("--ignore", name)]
+        rest += [w for name in self.cap.asked_to_ignore for w in ("--ignore", name)]
+        if self.cap.read_mode != "normal":
+            rest += ["--read-mode", self.cap.read_mode]
         if self.cap.window is not None:
             ends = ("" if t is None else f"{t // 10**9}.{t % 10**9:09d}" for t in self.cap.window)
             rest += ["--time", ",".join(ends)]
@@ -202,29 +265,39 @@ class Context:
         return Names(self.tl.tasks, redact=self.redact)
 
     @cached_property
-    def wakes(self) -> dict[str, npt.NDArray[Any]]:
+    def wakes(self) -> Mapping[str, npt.NDArray[Any]]:
         """Columns of the wakeups as arrays; unknown: NULL for times, -1 for tasks and CPUs."""
-        table = self.tl.wakeups
-        out = {
-            name: column(table, name)
-            for name in (
-                "waking_ts",
-                "wakeup_ts",
-                "run_ts",
-                "wakeup_latency_ns",
-                "queue_delay_ns",
-                "wake_delay_ns",
-            )
-        }
-        for name in ("wakee", "waker", "this_cpu", "prev_cpu", "placed_cpu", "ran_cpu"):
-            out[name] = column(table, name, -1)
-        for name in ("kind", "context", "queueing", "quality"):
-            out[name] = column(table, name).astype(np.int64)
-        for name in ("nr_running_placed", "idle_cpus_llc"):
-            out[name] = column(table, name, -1)
-        idle = table.column("placed_idle").combine_chunks().cast(pa.int8())
-        out["placed_idle"] = np.asarray(pc.fill_null(idle, -1).to_numpy(zero_copy_only=False))
-        return out
+        return Wakes(self.tl)
+
+    @cached_property
+    def studied(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The same of the stretch in which candidates are looked for and rules asked."""
+        study = self.tl.study
+        if study is None:
+            return self.wakes
+        rows = study.raw["wakeups"]
+        return {ours: np.asarray(rows[theirs]) for ours, theirs in _RAW_NAMES.items()}
+
+    def chunks(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of one of the timeline's long tables, part by part where it is long."""
+        if self.tl.study is None:
+            yield self.tl.rows.table(name).select(list(columns))
+        else:
+            yield from self.tl.rows.chunks(name, columns)
+
+    @property
+    def stretch(self) -> Text:
+        """Where that stretch lies, when it is not the whole capture; else nothing."""
+        study = self.tl.study
+        if study is None:
+            return say("")
+        ns = study.last_ts - study.first_ts
+        begin, end = (f"{t // 10**9}.{t % 10**9:09d}" for t in (study.first_ts, study.last_ts))
+        return say(
+            "The capture is long: this section is about ",
+            Strong(duration(ns)),
+            f" in its middle ({share(ns / max(self.span_ns, 1))} of it), from {begin} to {end} s. ",
+        )
 
     @cached_property
     def machine(self) -> topo.TopologyArrays:
@@ -238,12 +311,12 @@ class Context:
         n = self.tl.cpus.num_rows
         return sorted(range(n), key=lambda c: (m.node[c], m.llc[c], m.core[c], c))
 
-    @cached_property
+    @property
     def slice_tasks(self) -> npt.NDArray[Any]:
         """Task per slice."""
         return column(self.tl.slices, "task", -1)
 
-    @cached_property
+    @property
     def slice_starts(self) -> npt.NDArray[Any]:
         """Switch-in per slice; NULL where not seen."""
         return column(self.tl.slices, "start")

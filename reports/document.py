@@ -9,6 +9,7 @@ from traceana.reports.context import NO_TIME, Context
 from traceana.reports.model import Report, Section
 from traceana.reports.sections import SECTIONS, opening
 from traceana.reports.words import clean
+from traceana.spill import give_back
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
@@ -30,6 +31,8 @@ def make(cap: Capture, *, command: str | None, rules: Sequence[str], redact: boo
             section.missing.append(NO_TIME)
         else:
             entry.fill(ctx, section)
+        if ctx.timeline is not None and ctx.timeline.study is not None:
+            give_back()
     sections = [made[entry.id] for entry in SECTIONS]
     if not ctx.has_time:
         sections = [_timeless(section) for section in sections]

@@ -1,18 +1,11 @@
-"""How idle the machine was, with the bounds that CPUs without events leave open.
-
-Idle of a CPU means that its idle task was current. A CPU of the topology without any event may
-have been either: the share is of the known CPUs, and both bounds are of all. Where the data of
-some CPUs begins late (rings that wrapped), the share is of the window that all have in common.
-"""
+"""How idle the machine was, in words (the figures: :mod:`traceana.idle_time`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-import numpy as np
-
-from traceana.reports.context import Context, column
-from traceana.reports.gaps import gap_arrays
+from traceana.idle_time import MachineIdle, machine_idle
+from traceana.reports.context import Context
 from traceana.reports.model import Strong, Text, say
 from traceana.reports.words import duration, plural, share
 
@@ -20,20 +13,8 @@ __all__ = ["IdleShare", "idle_share"]
 
 
 @dataclass(frozen=True)
-class IdleShare:
+class IdleShare(MachineIdle):
     """Idle time over CPUs; None where there is nothing to divide by."""
-
-    #: Of the known CPUs, over what is known of ``window_ns``.
-    share: float | None
-    #: Of all CPUs over the whole span, as if all that is unknown had been busy, or idle.
-    lo: float | None
-    hi: float | None
-    known: int
-    #: CPUs of the topology without any event.
-    silent: int
-    window_ns: int
-    #: Whether the window is shorter than the span.
-    common: bool
 
     def bounds_words(self) -> Text:
         """Both bounds, where they differ from the share."""
@@ -63,30 +44,6 @@ class IdleShare:
 
 def idle_share(ctx: Context) -> IdleShare:
     """The machine's idle share."""
-    tl = ctx.tl
-    cpus = tl.cpus
-    events = column(cpus, "events")
-    heard = np.flatnonzero(events > 0)
     online = ctx.cap.topology.filter(ctx.cap.topology.column("online"))
-    ids = set(online.column("cpu").to_pylist()) | {int(c) for c in column(cpus, "cpu")[heard]}
-    n_all, n_known = len(ids), len(heard)
-    span = tl.last_ts - tl.first_ts
-    if not n_known or span <= 0:
-        return IdleShare(None, None, None, n_known, n_all - n_known, 0, False)
-    idle, unknown = column(cpus, "idle_ns")[heard], column(cpus, "unknown_ns")[heard]
-    told = span * n_known - int(unknown.sum())
-    if told <= 0:
-        # Switches of some tasks only: no time of any CPU is known.
-        return IdleShare(None, None, None, n_known, n_all - n_known, 0, False)
-    lo = float(idle.sum()) / (span * n_all)
-    hi = (float(idle.sum() + unknown.sum()) + span * (n_all - n_known)) / (span * n_all)
-    begin = int(column(cpus, "begin")[heard].max())
-    common = begin > tl.first_ts and begin < tl.last_ts
-    window = tl.last_ts - begin if common else span
-    if common:
-        gaps = gap_arrays(ctx)
-        inside = np.maximum(gaps.end - np.maximum(gaps.start, begin), 0).sum()
-        part = float(inside) / (window * n_known)
-    else:
-        part = float(idle.sum()) / told
-    return IdleShare(min(part, 1.0), lo, min(hi, 1.0), n_known, n_all - n_known, window, common)
+    found = machine_idle(ctx.tl, online.column("cpu").to_pylist())
+    return IdleShare(*(getattr(found, f.name) for f in fields(MachineIdle)))

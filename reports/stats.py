@@ -53,14 +53,14 @@ def spread(values: I64, rows: I64 | None = None) -> Spread:
     The smallest value of which at least a share q of all is ≤ it; among equal maxima the first.
     """
     part = values if rows is None else values[rows]
-    known = np.flatnonzero(part != NULL)
-    if not len(known):
+    ordered = part[part != NULL]
+    if not len(ordered):
         return Spread(0, None, None, None, None, None, -1)
-    ordered = np.sort(part[known])
-    at = int(known[np.argmax(part[known])])
+    ordered.sort()
+    at = int(np.argmax(part))  # NULL is below all others
     p50, p90, p99, p999 = (percentile(ordered, q) for q in QUANTILES)
     longest = at if rows is None else int(rows[at])
-    return Spread(len(known), p50, p90, p99, p999, int(ordered[-1]), longest)
+    return Spread(len(ordered), p50, p90, p99, p999, int(ordered[-1]), longest)
 
 
 def log_edges(values: I64, per_decade: int = 10, lowest: float = 100.0) -> F64:
@@ -116,7 +116,7 @@ def per_bin(start: I64, end: I64, amount: F64, edges: F64) -> F64:
     return np.asarray(out[1:] + np.cumsum(slope)[:m] * width)
 
 
-def integral_of_positive(times: I64, steps: I64) -> tuple[I64, I64]:
+def integral_of_positive(times: I64, steps: npt.NDArray[Any]) -> tuple[I64, I64]:
     """∫ [level > 0] dt of a level that changes by ``steps`` at ``times``.
 
     Returns
@@ -125,9 +125,13 @@ def integral_of_positive(times: I64, steps: I64) -> tuple[I64, I64]:
     """
     order = np.argsort(times, kind="stable")
     t = times[order]
-    level = np.cumsum(steps[order])
+    level = np.cumsum(steps[order], dtype=np.int32)
     length = np.diff(t, append=t[-1:])
-    return t, np.concatenate([[0], np.cumsum(np.where(level > 0, length, 0))[:-1]])
+    length[level <= 0] = 0
+    integral = np.cumsum(length)
+    integral[1:] = integral[:-1].copy()
+    integral[:1] = 0
+    return t, integral
 
 
 def joined(parts: Iterable[str]) -> str:

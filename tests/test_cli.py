@@ -139,7 +139,7 @@ class TestUsage:
             (("tasks", PP3, "-n", "-3"), "number of rows"),
             (("tasks", PP3, PP3), "unexpected"),
             (("wakeups", PP3, "--by", "workloda"), "did you mean workload?"),
-            (("whatif", PP3, "--rule", "sis_short"), "did you mean sis_short_v5?"),
+            (("whatif", PP3, "--rule", "sis_short"), "did you mean sis_short_v6?"),
             (("whatif", PP3, "--param", "threshold=3"), "RULE.NAME"),
             (("whatif", PP3, "--param", "sis_short_v5.treshold=3"), "threshold"),
             (("rules", "abell"), "did you mean abel?"),

@@ -21,21 +21,31 @@ RANKS = {
     # the contract
     "errors": 0, "schema": 0, "issues": 1, "columns": 1, "_jit": 0, "output": 1,
     # facts and small states
-    "cost": 2, "topology": 2, "start_state": 2, "record": 3, "workload": 2, "thresholds": 2,
+    "cost": 2, "coverage": 2, "questions": 2, "topology": 2, "start_state": 2, "record": 3,
+    "workload": 2, "thresholds": 2,
     # events; rules
-    "parsers": 3, "rules": 3,
+    "parsers": 3, "rules": 3, "parts": 3,
     # what is made of them
-    "timeline": 4, "pelt": 4, "affinity": 4, "store": 4,
-    "race": 5, "openloop": 5, "replay": 5, "summary": 5, "whatif": 6,
+    "timeline": 4, "pelt": 4, "affinity": 4, "store": 4, "pairs": 4,
+    "amounts": 1, "replaced": 5,
+    "strict": 5, "idle_time": 5, "race": 5, "openloop": 5, "replay": 5, "summary": 5, "spill": 5,
+    "userrules": 5, "llc": 6, "whatif": 6,
     # the whole
-    "capture": 7, "reports": 8, "cli": 9, "__main__": 10,
+    "sweep": 7, "capture": 7, "explain": 7, "reports": 8, "cli": 9, "__main__": 10,
 }  # fmt: skip
 
 #: Helper modules whose name does not begin with that of their caller.
-OWNERS = {"_place_kernels": "timeline", "_wake_kernels": "timeline"}
+OWNERS = {
+    "fidelity": "replay",
+    "_parquet": "store",
+    "_place_kernels": "timeline",
+    "_wake_kernels": "timeline",
+    "_block_kernels": "timeline",
+}
 
 #: Where the records that kernels work on are laid out, and the signature of rules.
 LAYOUTS = {
+    "traceana._replay_state",
     "traceana._timeline_state",
     "traceana._timeline_types",
     "traceana.pelt",

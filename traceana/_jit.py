@@ -3,12 +3,18 @@
 ``TRACEANA_JIT=0`` runs every kernel as plain Python (slow; for debugging and coverage).
 The cache lies in ``$NUMBA_CACHE_DIR``, else in ``$XDG_CACHE_HOME/traceana`` or
 ``~/.cache/traceana``; where none of them can be written, a temporary folder serves for
-this process and the first compile says so.
+this process and the first compile says so. In it there is a folder for each state of the kernels'
+sources: numba asks only whether a kernel's own file has changed, and a kernel holds the code of
+those that it calls.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
+import gc
+import hashlib
 import os
 import shutil
 import sys
@@ -17,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["exact", "njit", "numba", "step"]
+__all__ = ["exact", "inlined", "njit", "numba", "step"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,8 +61,22 @@ if os.environ.get("TRACEANA_JIT") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 _choose_cache()
 
+#: Whether this process is the program: somebody else's may use numba for itself, and there nothing
+#: of numba's is changed to start faster.
+_PROGRAM = "traceana.cli" in sys.modules
+
+# Some hundred thousand objects that stay: looking through them again and again while they are being
+# made, and once more at the end, would take as long as importing them.
+_collects = gc.isenabled()
+gc.disable()
 import numba  # noqa: E402
-from numba.core import event  # noqa: E402
+from numba.core import caching, event  # noqa: E402
+from numba.core import runtime as numba_runtime  # noqa: E402
+
+if _PROGRAM:
+    gc.freeze()
+if _collects:
+    gc.enable()
 
 
 def _without_blas() -> None:
@@ -75,7 +95,31 @@ def _without_blas() -> None:
     linalg.ensure_blas = absent
 
 
-_without_blas()
+def _without_registries() -> None:
+    """Load kernels from the cache without all that compiling needs (0.2 s).
+
+    numba's load_overload() first makes the target context ready to compile; when there is nothing
+    in the cache, the compiler does that once more anyway. What has been compiled needs only the
+    runtime.
+    """
+    cache: Any = caching.Cache
+    runtime: Any = numba_runtime
+    whole = cache.load_overload
+
+    def load_overload(self: Any, sig: Any, target_context: Any) -> Any:
+        runtime.rtsys.initialize(target_context)
+        target_context.refresh = lambda: None
+        try:
+            return whole(self, sig, target_context)
+        finally:
+            del target_context.refresh
+
+    cache.load_overload = load_overload
+
+
+if _PROGRAM:
+    _without_blas()
+    _without_registries()
 
 
 class _Announce(event.Listener):
@@ -119,8 +163,45 @@ def _allocates(function: Callable[..., Any]) -> bool:
     return not _ALLOCATORS.isdisjoint(function.__code__.co_names)
 
 
+#: States of the sources that are kept per family, the one in use included.
+_KEPT = 3
+_BASE = Path(os.environ["NUMBA_CACHE_DIR"])
+_PACKAGE = Path(__file__).parent
+#: Sources that compiled code is made of: the parsers' kernels know only their own, rules and
+#: stages call each other's.
+_FAMILIES = {
+    "parsers": ("parsers/_*_kernels.py", "parsers/_*_state.py", "_jit.py"),
+    "stages": ("_*_kernels.py", "_*_state.py", "_*_types.py", "pelt.py", "rules/*.py", "_jit.py"),
+}
+
+
+@functools.cache
+def _folder(family: str) -> str:
+    """Cache folder of a family of kernels, named after the content of its sources."""
+    digest = hashlib.blake2b(digest_size=8)
+    for pattern in _FAMILIES[family]:
+        for file in sorted(_PACKAGE.glob(pattern)):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    folder = _BASE / f"{family}-{digest.hexdigest()}"
+    if not folder.is_dir():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            older = sorted(_BASE.glob(f"{family}-*"), key=lambda f: f.stat().st_mtime)
+            for stale in older[:-_KEPT]:
+                shutil.rmtree(stale, ignore_errors=True)
+    return str(folder)
+
+
+def _place(function: Callable[..., Any]) -> None:
+    """Have numba keep the function that is compiled next in the folder of its family."""
+    path = Path(function.__code__.co_filename)
+    config: Any = numba.config
+    config.CACHE_DIR = _folder("parsers" if path.parent.name == "parsers" else "stages")
+
+
 def njit(function: F) -> F:
     """Compile a kernel: nopython, without the GIL, cached on disk."""
+    _place(function)
     wrap: Any = numba.njit
     compiled: F = wrap(nogil=True, cache=True, _nrt=_allocates(function))(function)
     return compiled
@@ -128,6 +209,7 @@ def njit(function: F) -> F:
 
 def step(function: F) -> F:
     """Compile a part of kernels, callable from compiled code only: a third less to compile."""
+    _place(function)
     wrap: Any = numba.njit  # its annotations do not know the last two options
     compiled: F = wrap(
         nogil=True,
@@ -139,16 +221,40 @@ def step(function: F) -> F:
     return compiled
 
 
+def inlined(function: F) -> F:
+    """Compile a part as :func:`step` does, and put it into each of its callers.
+
+    For small parts that are given arrays: handing on an array is seven arguments.
+    """
+    _place(function)
+    wrap: Any = numba.njit
+    compiled: F = wrap(
+        nogil=True,
+        cache=True,
+        _nrt=_allocates(function),
+        forceinline=True,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+    )(function)
+    return compiled
+
+
 def exact(signature: Any, function: F, *, python: bool) -> F:
-    """Compile a kernel for one signature only; arguments are cast to it."""
+    """Compile a kernel for one signature only and put it into each of its callers.
+
+    An array is seven arguments to compiled code, so calls among parts that hand on half a dozen
+    arrays cost more than what the parts do. Arguments are cast to the signature.
+    """
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return function
+    _place(function)
     wrap: Any = numba.njit
     compiled: F = wrap(
         signature,
         nogil=True,
         cache=True,
         _nrt=_allocates(function),
+        forceinline=True,
         no_cpython_wrapper=not python,
         no_cfunc_wrapper=not python,
     )(function)

@@ -24,6 +24,7 @@ from traceana._timeline_types import part, part_for_python
 
 __all__ = [
     "close_gap",
+    "close_slice",
     "dequeue",
     "drop_current",
     "enqueue",
@@ -55,7 +56,8 @@ def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: A
     t["last_ts"] = ts
     t["born"] = NULL
     t["died"] = NULL
-    t["slice"] = -1
+    t["running"] = 0
+    t["seen"] = 0
     t["in_ts"] = NULL
     t["run_from"] = NULL
     t["out_ts"] = NULL
@@ -103,6 +105,9 @@ def new_task(T: Any, G: Any, pid: int, ts: int, gen: int, seeds: Any, seed_of: A
     t["delay_sum"] = 0
     t["delay_max"] = -1
     t["delay_max_at"] = NULL
+    t["wakings"] = 0
+    t["pend_first"] = -1
+    t["pend_last"] = -1
     if pid == 0:
         # The idle task never blocks: its average is the 0 it was born with.
         t["need"] = 0
@@ -221,21 +226,21 @@ def enqueue(T: Any, C: Any, Q: Any, i: int, c: int, ts: int) -> None:
 @part
 def open_gap(C: Any, Q: Any, P: Any, G: Any, c: int, start: int, ts: int) -> None:
     """The idle task became current on ``c`` (``start`` NULL: before the window)."""
-    i = G[0]["n_gap"]
-    G[0]["n_gap"] = i + 1
-    p = P[i]
+    p = P[c]
+    k = C[c]
+    p["id"] = -1
+    if start != NULL:
+        p["id"] = G[0]["n_gap"]
+        G[0]["n_gap"] += 1
+        k["began"] = 1
     p["cpu"] = c
     p["idle_state"] = -1
     p["start"] = start
     p["end"] = NULL
-    p["llc"] = 0
-    p["any"] = 0
-    p["busy"] = 0
     p["by"] = -1
-    k = C[c]
     integrate(Q, C, k["llc"], ts, True)
     integrate(Q, C, Q.shape[0] - 1, ts, False)
-    k["gap"] = i
+    k["gap"] = 1
     k["gap_llc"] = Q[k["llc"]]["waited"] - k["own_llc"]
     k["gap_any"] = Q[Q.shape[0] - 1]["waited"] - k["own_any"]
     k["gap_busy"] = Q[k["llc"]]["stuck"]
@@ -243,60 +248,118 @@ def open_gap(C: Any, Q: Any, P: Any, G: Any, c: int, start: int, ts: int) -> Non
 
 
 @part_for_python
-def close_gap(C: Any, Q: Any, P: Any, c: int, end: int, ts: int, by: int) -> None:
+def close_gap(
+    C: Any, Q: Any, P: Any, outP: Any, G: Any, c: int, end: int, ts: int, by: int
+) -> None:
     """The idle task of ``c`` stopped being current (``end`` NULL: not seen)."""
     k = C[c]
-    i = k["gap"]
-    if i < 0:
+    if k["gap"] == 0:
         return
     integrate(Q, C, k["llc"], ts, True)
     integrate(Q, C, Q.shape[0] - 1, ts, False)
-    p = P[i]
+    p = P[c]
     p["end"] = end if end == NULL or p["start"] == NULL else max(end, p["start"])
     p["by"] = by
     p["llc"] = Q[k["llc"]]["waited"] - k["own_llc"] - k["gap_llc"]
     p["any"] = Q[Q.shape[0] - 1]["waited"] - k["own_any"] - k["gap_any"]
     p["busy"] = Q[k["llc"]]["stuck"] - k["gap_busy"]
-    k["gap"] = -1
+    k["gap"] = 0
     k["idle_seen"] = ts
     Q[k["llc"]]["idle"] -= 1
+    if end != NULL:
+        if p["start"] != NULL:
+            k["idle_ns"] += p["end"] - p["start"]
+        else:
+            # A row of unknown begin stands where it ended.
+            p["id"] = G[0]["n_gap"]
+            G[0]["n_gap"] += 1
+            if k["ended"] == 0:
+                begin = k["begin"] if k["begin"] != NULL else G[0]["first"]
+                k["idle_ns"] += max(end - begin, 0)
+        k["ended"] = 1
+    outP[G[0]["out_gap"]] = p
+    G[0]["out_gap"] += 1
+
+
+@part_for_python
+def close_slice(
+    T: Any, C: Any, L: Any, outL: Any, G: Any, i: int, end: int, reason: int, state: int
+) -> None:
+    """The open slice of task ``i`` is over (``end`` NULL: not seen)."""
+    t = T[i]
+    if t["running"] == 0:
+        return
+    s = L[i]
+    t["running"] = 0
+    if end != NULL:
+        # A clock that stepped back makes a slice of no length, not of a negative one.
+        s["end"] = end if s["start"] == NULL else max(end, s["start"])
+        s["reason"] = reason
+        s["state"] = state
+        c = s["cpu"]
+        if c >= 0:
+            k = C[c]
+            if s["start"] != NULL:
+                k["busy_ns"] += s["end"] - s["start"]
+            elif k["ended"] == 0 and t["seen"] == 0:
+                # Who was elsewhere before did not run here since the window's begin.
+                begin = k["begin"] if k["begin"] != NULL else G[0]["first"]
+                k["busy_ns"] += max(end - begin, 0)
+            k["ended"] = 1
+        if s["start"] == NULL:
+            # A row of unknown begin stands where it ended.
+            s["id"] = G[0]["n_slice"]
+            G[0]["n_slice"] += 1
+        t["seen"] = 1
+    outL[G[0]["out_slice"]] = s
+    G[0]["out_slice"] += 1
 
 
 @part
-def open_slice(T: Any, L: Any, G: Any, i: int, c: int, start: int) -> None:
-    j = G[0]["n_slice"]
-    G[0]["n_slice"] = j + 1
-    s = L[j]
+def open_slice(T: Any, C: Any, L: Any, outL: Any, G: Any, i: int, c: int, start: int) -> None:
+    """The task runs on ``c`` (``start`` NULL: since before the window)."""
+    close_slice(T, C, L, outL, G, i, NULL, E_CUT, 65535)
+    t = T[i]
+    s = L[i]
+    s["id"] = -1
+    if start != NULL:
+        s["id"] = G[0]["n_slice"]
+        G[0]["n_slice"] += 1
+        t["seen"] = 1
+        if c >= 0:
+            C[c]["began"] = 1
     s["task"] = i
     s["cpu"] = c
     s["start"] = start
     s["end"] = NULL
     s["runtime"] = 0
     # dur_avg changes only when the task blocks, so this holds for the whole slice.
-    s["dur"] = T[i]["dur"] if T[i]["need"] == 0 else NULL
+    s["dur"] = t["dur"] if t["need"] == 0 else NULL
     s["reason"] = E_CUT
     s["state"] = 65535
-    T[i]["slice"] = j
-    T[i]["in_ts"] = start
-    T[i]["run_from"] = start
-    T[i]["st"] = RUNNING
-    T[i]["cpu"] = c
+    t["running"] = 1
+    t["in_ts"] = start
+    t["run_from"] = start
+    t["st"] = RUNNING
+    t["cpu"] = c
 
 
 @part
-def drop_current(T: Any, C: Any, Q: Any, P: Any, c: int, ts: int) -> None:
+def drop_current(
+    T: Any, C: Any, Q: Any, P: Any, L: Any, outL: Any, outP: Any, G: Any, c: int, ts: int
+) -> None:
     """Close whoever we believed to run on ``c``: a switch is missing (R3)."""
     k = C[c]
     i = k["curr"]
     if i < 0:
         return
     if i == k["idle_task"]:
-        close_gap(C, Q, P, c, NULL, ts, -1)
+        close_gap(C, Q, P, outP, G, c, NULL, ts, -1)
     else:
         t = T[i]
         if t["st"] == RUNNING and t["cpu"] == c:
             t["st"] = UNKNOWN
-            t["slice"] = -1
+            close_slice(T, C, L, outL, G, i, NULL, E_CUT, 65535)
             t["acc_ok"] = 0
             t["need"] = max(t["need"], 8)
             k["nr"] -= 1
@@ -305,7 +368,9 @@ def drop_current(T: Any, C: Any, Q: Any, P: Any, c: int, ts: int) -> None:
 
 
 @part
-def leave_place(T: Any, C: Any, Q: Any, P: Any, G: Any, i: int, c: int, ts: int) -> None:
+def leave_place(
+    T: Any, C: Any, Q: Any, P: Any, L: Any, outL: Any, outP: Any, G: Any, i: int, c: int, ts: int
+) -> None:
     """Before a task runs on ``c``: take it from where we believed it (R2)."""
     t = T[i]
     if t["st"] == QUEUED:
@@ -314,24 +379,26 @@ def leave_place(T: Any, C: Any, Q: Any, P: Any, G: Any, i: int, c: int, ts: int)
         dequeue(T, C, Q, i, ts)
     elif t["st"] == RUNNING and t["cpu"] >= 0 and C[t["cpu"]]["curr"] == i:
         G[0]["repairs"][R_TWO] += 1
-        drop_current(T, C, Q, P, t["cpu"], ts)
+        drop_current(T, C, Q, P, L, outL, outP, G, t["cpu"], ts)
 
 
 @part_for_python
-def take_current(T: Any, C: Any, Q: Any, P: Any, L: Any, G: Any, c: int, i: int, ts: int) -> None:
+def take_current(
+    T: Any, C: Any, Q: Any, P: Any, L: Any, outL: Any, outP: Any, G: Any, c: int, i: int, ts: int
+) -> None:
     """Learn from an event who runs on ``c`` (since an unknown time)."""
     k = C[c]
     if i < 0 or k["curr"] == i:
         return
     if k["curr"] >= 0:
         G[0]["repairs"][R_LOST_SWITCH] += 1
-        drop_current(T, C, Q, P, c, ts)
+        drop_current(T, C, Q, P, L, outL, outP, G, c, ts)
     if i == k["idle_task"]:
         k["curr"] = i
         open_gap(C, Q, P, G, c, NULL, ts)
     else:
-        leave_place(T, C, Q, P, G, i, c, ts)
-        open_slice(T, L, G, i, c, NULL)
+        leave_place(T, C, Q, P, L, outL, outP, G, i, c, ts)
+        open_slice(T, C, L, outL, G, i, c, NULL)
         k["curr"] = i
         k["nr"] += 1
     settle(C, Q, c, ts)

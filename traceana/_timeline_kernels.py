@@ -15,6 +15,7 @@ from typing import Any
 from traceana._jit import njit
 from traceana._place_kernels import (
     close_gap,
+    close_slice,
     dequeue,
     drop_current,
     enqueue,
@@ -68,12 +69,15 @@ from traceana._timeline_types import part
 from traceana._wake_kernels import (
     close_wake,
     decide_kind,
+    expect_late,
     finish_wake,
     new_wake,
     on_wakeup,
     on_waking,
     sample,
+    settle_edges,
     undo_sample,
+    watch,
 )
 
 __all__ = ["advance", "on_fork", "on_loss", "switch_in", "switch_out", "without_cpu"]
@@ -81,14 +85,14 @@ __all__ = ["advance", "on_fork", "on_loss", "switch_in", "switch_out", "without_
 
 @part
 def switch_out(
-    T: Any, C: Any, Q: Any, L: Any, W: Any, G: Any, c: int, i: int, state: int, ts: int
-) -> None:
+    T: Any, C: Any, Q: Any, L: Any, W: Any, outL: Any, outW: Any, E: Any, S: Any, G: Any,
+    c: int, i: int, state: int, ts: int,
+) -> None:  # fmt: skip
     """The task ``i`` leaves CPU ``c`` with ``state`` (schema.State bits)."""
     t = T[i]
     t["switches"] += 1
     t["out_ts"] = ts
     t["last_state"] = state
-    s = t["slice"]
     reason = E_YIELD
     if state & S_PREEMPTED:
         reason = E_PREEMPT
@@ -98,18 +102,16 @@ def switch_out(
         reason = E_BLOCK
     elif state != 0:
         reason = E_SLEEP
-    if s >= 0:
-        # A clock that stepped back makes a slice of no length, not of a negative one.
-        L[s]["end"] = ts if L[s]["start"] == NULL else max(ts, L[s]["start"])
-        L[s]["reason"] = reason
-        L[s]["state"] = state
+    if t["running"] == 1:
         if t["in_ts"] != NULL:
             d = ts - t["in_ts"]
             if d > 0:
                 t["rt_sw"] += d
             if ts > t["run_from"]:
                 t["acc_sw"] += ts - t["run_from"]
-    t["slice"] = -1
+        if reason == E_SLEEP or reason == E_BLOCK:
+            settle_edges(T, E, S, G, i, ts)
+        close_slice(T, C, L, outL, G, i, ts, reason, state)
     blocking = reason == E_SLEEP or reason == E_BLOCK or reason == E_DEAD
     r = t["wk"]
     kver = G[0]["kver"]
@@ -135,7 +137,7 @@ def switch_out(
                 W[r]["waits"] = MAYBE_BLOCKED
             else:
                 W[r]["counts"] = 0
-                decide_kind(T, G, W, r, K_ON_RQ)
+                decide_kind(T, G, W, outW, r, K_ON_RQ)
     # The delay as perf sched latency counts it.
     t["p_st"] = 2 if state == 0 else 1
     t["p_out"] = ts
@@ -144,8 +146,9 @@ def switch_out(
 
 @part
 def switch_in(
-    T: Any, C: Any, Q: Any, P: Any, L: Any, W: Any, G: Any, c: int, i: int, ts: int
-) -> int:
+    T: Any, C: Any, Q: Any, P: Any, L: Any, W: Any, outL: Any, outW: Any, outP: Any, G: Any,
+    c: int, i: int, ts: int,
+) -> int:  # fmt: skip
     """The task ``i`` starts on CPU ``c``; returns the wakeup that brought it there, or -1."""
     t = T[i]
     r = t["wk"]
@@ -166,12 +169,14 @@ def switch_in(
             t["called_off"] = 1
         else:
             G[0]["repairs"][R_LOST_WAKEUP] += 1
-    leave_place(T, C, Q, P, G, i, c, ts)
+    leave_place(T, C, Q, P, L, outL, outP, G, i, c, ts)
+    expect_late(T, W, outW, G, i, r if r >= 0 and W[r]["wakeup"] == NULL else -1)
+    queued = NULL
     if r >= 0:
-        finish_wake(T, W, G, i, r, c, ts)
-        came = r
+        came = W[r]["id"]
+        queued = W[r]["wakeup"]
+        finish_wake(T, W, outW, G, i, r, c, ts)
     t["orphan"] = 1 if came < 0 and asleep else 0
-    t["late"] = came if came >= 0 and W[came]["wakeup"] == NULL else -1
     # The delay as perf sched latency counts it: a task first seen here has waited 0.
     if t["p_st"] == 0:
         t["p_st"] = 2
@@ -184,24 +189,22 @@ def switch_in(
             t["delay_max"] = d
             t["delay_max_at"] = ts
         t["p_st"] = 3
-    open_slice(T, L, G, i, c, ts)
-    if (
-        came >= 0
-        and C[c]["gap"] >= 0
-        and W[came]["wakeup"] != NULL
-        and ts - W[came]["wakeup"] < LEAVING_MAX
-    ):
+    open_slice(T, C, L, outL, G, i, c, ts)
+    if came >= 0 and C[c]["gap"] == 1 and queued != NULL and ts - queued < LEAVING_MAX:
         # __schedule() of an idle CPU that is to reschedule does not renew the queue's clock: the
         # task's time starts at its enqueue (rq_clock_skip_update() in check_preempt_curr()).
-        t["run_from"] = min(W[came]["wakeup"] + G[0]["leave"], ts)
+        t["run_from"] = min(queued + G[0]["leave"], ts)
     C[c]["nr"] += 1
     return came
 
 
 @part
-def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> None:
+def on_loss(
+    T: Any, C: Any, Q: Any, P: Any, L: Any, W: Any, outL: Any, outW: Any, outP: Any, G: Any,
+    c: int, ts: int,
+) -> None:  # fmt: skip
     """Events of ``c`` are missing: who ran or queued there is not known any more (section 7.7)."""
-    drop_current(T, C, Q, P, c, ts)
+    drop_current(T, C, Q, P, L, outL, outP, G, c, ts)
     for i in range(G[0]["n_task"]):
         t = T[i]
         r = t["wk"]
@@ -215,8 +218,8 @@ def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> 
         if r >= 0:
             W[r]["quality"] |= Q_LOSS
             if W[r]["waits"] != SURE:
-                decide_kind(T, G, W, r, K_UNKNOWN)
-            close_wake(T, W, r)
+                decide_kind(T, G, W, outW, r, K_UNKNOWN)
+            close_wake(T, W, outW, G, r)
         t["st"] = UNKNOWN
         t["acc_ok"] = 0
         t["acc"] = 0
@@ -227,7 +230,7 @@ def on_loss(T: Any, C: Any, Q: Any, P: Any, W: Any, G: Any, c: int, ts: int) -> 
         t["p_st"] = 1
     C[c]["nr"] = 0
     C[c]["nwait"] = 0
-    C[c]["vis"] = -1
+    watch(C, W, outW, G, c, -1)
     settle(C, Q, c, ts)
 
 
@@ -268,20 +271,28 @@ def pinned_at(pin_from: Any, pin_to: Any, pid: int, ts: int) -> int:
 
 
 @part
-def without_cpu(T: Any, L: Any, W: Any, G: Any, p: int, i: int, state: int, ts: int) -> None:
+def without_cpu(
+    T: Any,
+    C: Any,
+    L: Any,
+    W: Any,
+    outL: Any,
+    outW: Any,
+    G: Any,
+    p: int,
+    i: int,
+    state: int,
+    ts: int,
+) -> None:
     """A switch of a form that shows no CPU: what it says of the two tasks (case C24)."""
     if p >= 0 and T[p]["pid"] > 0:
         t = T[p]
         t["switches"] += 1
-        if t["slice"] >= 0:
-            L[t["slice"]]["end"] = ts
-            L[t["slice"]]["state"] = state
-            L[t["slice"]]["reason"] = (
-                E_PREEMPT if state & S_PREEMPTED else (E_YIELD if state == 0 else E_SLEEP)
-            )
+        if t["running"] == 1:
             if t["in_ts"] != NULL and ts > t["in_ts"]:
                 t["rt_sw"] += ts - t["in_ts"]
-        t["slice"] = -1
+            reason = E_PREEMPT if state & S_PREEMPTED else (E_YIELD if state == 0 else E_SLEEP)
+            close_slice(T, C, L, outL, G, p, ts, reason, state)
         if state == 0 or state & S_PREEMPTED:
             t["preempted"] += 1
             t["st"] = QUEUED
@@ -292,8 +303,8 @@ def without_cpu(T: Any, L: Any, W: Any, G: Any, p: int, i: int, state: int, ts: 
         t["cpu"] = -1
     if i >= 0 and T[i]["pid"] > 0:
         if T[i]["wk"] >= 0:
-            finish_wake(T, W, G, i, T[i]["wk"], -1, ts)
-        open_slice(T, L, G, i, -1, ts)
+            finish_wake(T, W, outW, G, i, T[i]["wk"], -1, ts)
+        open_slice(T, C, L, outL, G, i, -1, ts)
 
 
 @njit
@@ -302,6 +313,7 @@ def advance(
     ev_ts: Any, ev_cpu: Any, ev_kind: Any, ev_pid: Any, ev_ctx: Any, ev_subject: Any, ev_prio: Any,
     ev_state: Any, ev_other: Any, ev_oprio: Any, ev_to: Any, ev_from: Any, ev_value: Any,
     T: Any, C: Any, Q: Any, G: Any, L: Any, W: Any, P: Any, M: Any,
+    outL: Any, outW: Any, outP: Any, E: Any, S: Any, edge_of: Any,
     pid_map: Any, seeds: Any, seed_of: Any, pin_from: Any, pin_to: Any,
 ) -> int:  # fmt: skip
     """Feed events from index ``start``; returns the index reached (less than n: make room).
@@ -315,10 +327,13 @@ def advance(
     for e in range(start, n):
         if (
             g["n_task"] + 4 > T.shape[0]
-            or g["n_slice"] + 4 > L.shape[0]
-            or g["n_wake"] + 4 > W.shape[0]
-            or g["n_gap"] + 4 > P.shape[0]
+            or g["w_live"] + 4 > W.shape[0]
+            or g["out_wake"] + g["w_live"] + 4 > outW.shape[0]
+            or g["out_slice"] + 8 > outL.shape[0]
+            or g["out_gap"] + 8 > outP.shape[0]
             or g["n_move"] + 2 > M.shape[0]
+            or 2 * g["n_edge"] + 4 > edge_of.shape[0]
+            or g["p_top"] + 4 > S.shape[0]
         ):
             return e
         ts = ev_ts[e]
@@ -332,7 +347,7 @@ def advance(
                 if kind == BEGIN:
                     k["begin"] = ts
                 else:
-                    on_loss(T, C, Q, P, W, G, c, ts)
+                    on_loss(T, C, Q, P, L, W, outL, outW, outP, G, c, ts)
                 continue
             k["events"] += 1
             k["last_ts"] = ts
@@ -343,7 +358,7 @@ def advance(
                 # Queued remotely: visible at the latest when its waker's CPU records something else.
                 if W[r]["wakeup"] == NULL or ts < W[r]["vis_hi"]:
                     W[r]["vis_hi"] = ts
-                k["vis"] = -1
+                watch(C, W, outW, G, c, -1)
         elif kind == LOST or kind == BEGIN:
             continue
         subject = ev_subject[e]
@@ -356,20 +371,20 @@ def advance(
             if i >= 0 and ev_other[e] > 0 and ev_oprio[e] != -32768:
                 T[i]["prio"] = ev_oprio[e]
             if c < 0:
-                without_cpu(T, L, W, G, p, i, ev_state[e], ts)
+                without_cpu(T, C, L, W, outL, outW, G, p, i, ev_state[e], ts)
                 continue
             C[c]["switches"] += 1
-            take_current(T, C, Q, P, L, G, c, p, ts)
+            take_current(T, C, Q, P, L, outL, outP, G, c, p, ts)
             was_idle = p >= 0 and p == C[c]["idle_task"]
             if p >= 0 and not was_idle:
-                switch_out(T, C, Q, L, W, G, c, p, ev_state[e], ts)
+                switch_out(T, C, Q, L, W, outL, outW, E, S, G, c, p, ev_state[e], ts)
             C[c]["curr"] = -1
             C[c]["pulled"] = 0
             came = -1
             if i >= 0 and i != C[c]["idle_task"]:
-                came = switch_in(T, C, Q, P, L, W, G, c, i, ts)
+                came = switch_in(T, C, Q, P, L, W, outL, outW, outP, G, c, i, ts)
             if was_idle:
-                close_gap(C, Q, P, c, ts, ts, came)
+                close_gap(C, Q, P, outP, G, c, ts, ts, came)
             C[c]["curr"] = i
             if i >= 0 and i == C[c]["idle_task"]:
                 open_gap(C, Q, P, G, c, ts, ts)
@@ -378,7 +393,7 @@ def advance(
         if pid >= 0:
             cur = task_of(T, C, G, pid, c, ts, pid_map, seeds, seed_of)
             if c >= 0:
-                take_current(T, C, Q, P, L, G, c, cur, ts)
+                take_current(T, C, Q, P, L, outL, outP, G, c, cur, ts)
         if kind == STAT:
             p = task_of(T, C, G, subject, c, ts, pid_map, seeds, seed_of)
             if p >= 0:
@@ -399,8 +414,8 @@ def advance(
                     # Reported by another CPU that took a task off this queue, or after a pull:
                     # if the task has blocked by now, it belongs to its next sample (7.8-4).
                     t["post"] += v
-                if t["slice"] >= 0:
-                    L[t["slice"]]["runtime"] += v
+                if t["running"] == 1:
+                    L[p]["runtime"] += v
                 if t["p_st"] == 0:
                     t["p_st"] = 2
                     t["p_wake"] = ts
@@ -411,7 +426,7 @@ def advance(
                     T[p]["prio"] = ev_prio[e]
                 T[p]["pinned"] = pinned_at(pin_from, pin_to, subject, ts)
                 g["have_waking"] = 1
-                on_waking(T, C, Q, W, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
+                on_waking(T, C, Q, W, outW, E, S, edge_of, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
         elif kind == WAKEUP:
             p = task_of(T, C, G, subject, -1, ts, pid_map, seeds, seed_of)
             if p >= 0:
@@ -419,7 +434,7 @@ def advance(
                     T[p]["prio"] = ev_prio[e]
                 T[p]["pinned"] = pinned_at(pin_from, pin_to, subject, ts)
                 g["have_wakeup"] = 1
-                on_wakeup(T, C, Q, W, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
+                on_wakeup(T, C, Q, W, outW, G, c, cur, p, ev_to[e], ev_ctx[e], ts)
         elif kind == WAKEUP_NEW:
             p = -1
             if 0 < subject <= PID_LIMIT:
@@ -468,7 +483,7 @@ def advance(
                     W[r]["placed"] = dst
                     W[r]["vis_lo"] = ts
                     if W[r]["waits"] != SURE and t["st"] == ASLEEP:
-                        decide_kind(T, G, W, r, K_DECIDED)
+                        decide_kind(T, G, W, outW, r, K_DECIDED)
                 elif t["st"] == QUEUED:
                     m = M[g["n_move"]]
                     g["n_move"] += 1
@@ -508,7 +523,7 @@ def advance(
                 T[p]["died"] = ts
         elif kind == CPU_IDLE:
             d = ev_to[e]
-            if d >= 0 and d < C.shape[0] and C[d]["gap"] >= 0 and ev_value[e] != 4294967295:
-                if ev_value[e] > P[C[d]["gap"]]["idle_state"] and ev_value[e] < 1000:
-                    P[C[d]["gap"]]["idle_state"] = ev_value[e]
+            if d >= 0 and d < C.shape[0] and C[d]["gap"] == 1 and ev_value[e] != 4294967295:
+                if ev_value[e] > P[d]["idle_state"] and ev_value[e] < 1000:
+                    P[d]["idle_state"] = ev_value[e]
     return n

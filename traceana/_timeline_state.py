@@ -1,8 +1,10 @@
 """Arrays and constants of the timeline's state machine.
 
-``TASK``, ``CPU``, ``GROUP`` and ``GLOBAL`` hold the state between batches; ``SLICE``, ``WAKE``,
-``GAP`` and ``MOVE`` are written as output. Times are ns, NULL where not known; indices are -1
-where there is none.
+``TASK``, ``CPU``, ``GROUP``, ``GLOBAL``, ``EDGE`` and ``PENDING`` hold the state between batches.
+``SLICE`` (the open one of each task), ``GAP`` (the open one of each CPU) and ``WAKE`` (a pool of
+slots) hold rows that can still change; rows that cannot are copied to outputs of the same types,
+in the order in which they became final. Their ``id`` is their place in the table.
+Times are ns, NULL where not known; indices are -1 where there is none.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ SKEW_MAX = 3000
 LEARN = 16
 #: A task is off its queue but not yet switched out for no longer than this.
 LEAVING_MAX = 20000
+#: A waker that blocks within this (or twice its dur_avg, if shorter) may have said WF_SYNC (7.5).
+SYNC_WINDOW = 50_000
 
 # Event kinds (schema.EventKind)
 SWITCH, WAKING, WAKEUP, WAKEUP_NEW, MIGRATE, FORK, EXEC, EXIT, STAT, CPU_IDLE = range(10)
@@ -81,7 +85,8 @@ TASK = np.dtype(
     [
         ("pid", "i4"), ("gen", "i4"), ("cpu", "i4"), ("st", "i4"), ("prio", "i4"), ("pinned", "i4"),
         ("first_ts", "i8"), ("last_ts", "i8"), ("born", "i8"), ("died", "i8"),
-        ("slice", "i8"), ("in_ts", "i8"), ("run_from", "i8"), ("out_ts", "i8"),
+        # whether a slice is open, and whether one ever began or ended in sight
+        ("running", "i4"), ("seen", "i4"), ("in_ts", "i8"), ("run_from", "i8"), ("out_ts", "i8"),
         ("blk_ts", "i8"), ("deq_ts", "i8"), ("wk", "i8"),
         # run time since the last sample of dur_avg: by stat_runtime, of it maybe after the
         # dequeue, and by switches
@@ -99,6 +104,8 @@ TASK = np.dtype(
         # the run-queue delay as perf sched latency counts it
         ("p_st", "i4"), ("p_out", "i8"), ("p_wake", "i8"),
         ("delays", "i8"), ("delay_sum", "i8"), ("delay_max", "i8"), ("delay_max_at", "i8"),
+        # wakings, and the pending ones by it (PENDING)
+        ("wakings", "i8"), ("pend_first", "i4"), ("pend_last", "i4"),
     ]
 )  # fmt: skip
 
@@ -106,8 +113,11 @@ CPU = np.dtype(
     [
         ("curr", "i4"), ("idle_task", "i4"), ("nr", "i4"), ("nwait", "i4"), ("llc", "i4"),
         ("pulled", "i4"),
-        ("gap", "i8"), ("last_ts", "i8"), ("first_ts", "i8"), ("begin", "i8"), ("idle_seen", "i8"),
-        ("vis", "i8"), ("events", "i8"), ("switches", "i8"),
+        ("gap", "i4"), ("vis", "i4"),
+        ("last_ts", "i8"), ("first_ts", "i8"), ("begin", "i8"), ("idle_seen", "i8"),
+        ("events", "i8"), ("switches", "i8"),
+        # time known to be idle and busy; whether a slice or gap began, ended in sight
+        ("idle_ns", "i8"), ("busy_ns", "i8"), ("began", "i4"), ("ended", "i4"),
         ("gap_llc", "i8"), ("gap_any", "i8"), ("gap_busy", "i8"),
         ("own_llc", "i8"), ("own_any", "i8"), ("waiting", "i4"), ("stuck", "i4"),
     ]
@@ -123,7 +133,12 @@ GROUP = np.dtype(
 
 GLOBAL = np.dtype(
     [
-        ("n_task", "i8"), ("n_slice", "i8"), ("n_wake", "i8"), ("n_gap", "i8"), ("n_move", "i8"),
+        # numbers given to tasks and rows so far; rows in the outputs
+        ("n_task", "i8"), ("n_slice", "i8"), ("n_wake", "i8"), ("n_gap", "i8"),
+        ("out_slice", "i8"), ("out_wake", "i8"), ("out_gap", "i8"), ("n_move", "i8"),
+        # slots of WAKE and PENDING: ever used, in use (WAKE), first free one
+        ("w_top", "i8"), ("w_live", "i8"), ("w_free", "i8"), ("p_top", "i8"), ("p_free", "i8"),
+        ("n_edge", "i8"), ("first", "i8"),
         ("kver", "i8"), ("hz", "i8"), ("phase", "i8"), ("jiffies", "i8"),
         ("stat", "i4"), ("flush", "i8", (2,)), ("flushes", "i8", (2,)),
         ("have_waking", "i4"), ("have_wakeup", "i4"),
@@ -134,45 +149,47 @@ GLOBAL = np.dtype(
     ]
 )  # fmt: skip
 
+# The rows that become tables: fields by falling size, so that a row can be read as words of one
+# size (see _block_kernels); ``fill`` makes its length a multiple of 8.
 SLICE = np.dtype(
     [
-        ("task", "i4"),
-        ("cpu", "i4"),
-        ("start", "i8"),
-        ("end", "i8"),
-        ("runtime", "i8"),
-        ("dur", "i8"),
-        ("reason", "u1"),
+        ("id", "i8"), ("start", "i8"), ("end", "i8"), ("runtime", "i8"), ("dur", "i8"),
+        ("task", "i4"), ("cpu", "i4"),
         ("state", "u2"),
+        ("reason", "u1"), ("fill", "u1", (5,)),
     ]
-)
+)  # fmt: skip
 GAP = np.dtype(
     [
-        ("cpu", "i4"),
-        ("idle_state", "i4"),
-        ("start", "i8"),
-        ("end", "i8"),
-        ("llc", "i8"),
-        ("any", "i8"),
-        ("busy", "i8"),
+        ("id", "i8"), ("start", "i8"), ("end", "i8"), ("llc", "i8"), ("any", "i8"), ("busy", "i8"),
         ("by", "i8"),
+        ("cpu", "i4"), ("idle_state", "i4"),
     ]
-)
+)  # fmt: skip
 MOVE = np.dtype([("ts", "i8"), ("task", "i4"), ("src", "i4"), ("dst", "i4"), ("at", "i4")])
+#: ``open`` while the wakee has not run; ``held``: 1 while it waits in its waker's chain, 2 after;
+#: ``vis`` and ``late`` while a CPU or its wakee may still change it. A slot with none of these is
+#: final; ``next`` then links the free slots.
 WAKE = np.dtype(
     [
+        ("id", "i8"),
         ("waking", "i8"), ("wakeup", "i8"), ("run", "i8"), ("mig", "i8"), ("base", "i8"),
-        ("wakee", "i4"), ("waker", "i4"), ("current", "i4"),
-        ("this_cpu", "i4"), ("prev_cpu", "i4"), ("placed", "i4"), ("ran", "i4"),
-        ("kind", "u1"), ("context", "u1"), ("queueing", "u1"), ("open", "u1"), ("waits", "u1"),
-        ("counts", "u1"), ("held", "u1"), ("next", "i8"),
         ("latency", "i8"), ("delay", "i8"), ("wake_delay", "i8"),
         ("vis_lo", "i8"), ("vis_hi", "i8"),
         ("wakee_dur", "i8"), ("waker_dur", "i8"), ("wakee_flips", "i8"), ("waker_flips", "i8"),
-        ("nr_placed", "i4"), ("nr_this", "i4"), ("idle_llc", "i4"),
-        ("prev_idle", "i1"), ("placed_idle", "i1"), ("quality", "u2"),
+        ("wakee", "i4"), ("waker", "i4"), ("current", "i4"),
+        ("this_cpu", "i4"), ("prev_cpu", "i4"), ("placed", "i4"), ("ran", "i4"),
+        ("nr_placed", "i4"), ("nr_this", "i4"), ("idle_llc", "i4"), ("edge", "i4"), ("next", "i4"),
+        ("quality", "u2"),
+        ("kind", "u1"), ("context", "u1"), ("queueing", "u1"), ("open", "u1"), ("waits", "u1"),
+        ("counts", "u1"), ("held", "u1"), ("vis", "u1"), ("late", "u1"), ("used", "u1"),
+        ("prev_idle", "i1"), ("placed_idle", "i1"), ("fill", "u1", (2,)),
     ]
 )  # fmt: skip
+#: Wakings of a pair of tasks, and how many of them the waker's block followed soon (section 7.5).
+EDGE = np.dtype([("waker", "i4"), ("wakee", "i4"), ("n", "i8"), ("soon", "i8")])
+#: A waking whose waker has not blocked since: a list per waker, and one of those that are free.
+PENDING = np.dtype([("ts", "i8"), ("limit", "i8"), ("edge", "i4"), ("next", "i4")])
 #: Start state per pid; ``acc`` is sum_exec_runtime - prev_sleep_sum.
 SEED = np.dtype(
     [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +12,18 @@ import pyarrow as pa
 
 from traceana import _timeline_state as k
 from traceana import schema
+from traceana._timeline_blocks import Columns
+from traceana.parts import Cut, Held, Part, Rows
 
 if TYPE_CHECKING:
     from traceana.timeline import Timeline, TimelineBuilder
 
-__all__ = ["make_tables", "sync_share"]
+__all__ = ["Raw", "make_part", "make_tables", "sync_share"]
 
 NULL = k.NULL
 Array = npt.NDArray[Any]
 
-#: A waker that blocks within this (or twice its dur_avg, if shorter) may have said WF_SYNC (7.5).
-SYNC_WINDOW_NS = 50_000
+SYNC_WINDOW_NS = k.SYNC_WINDOW
 #: An edge whose waker blocks that soon after fewer wakings than this is not sync (7.5).
 SYNC_SHARE = 0.2
 #: Wakings of an edge below which its share says nothing.
@@ -52,52 +53,135 @@ def make_tables(
     """All tables of a finished builder."""
     from traceana.timeline import Timeline
 
-    used = builder._used()
-    if not whole_cpus:
-        used["gaps"] = used["gaps"][:0]
     first = builder._first_ts if builder._first_ts is not None else 0
     last = max(builder._last_ts, first)
+    state = builder.state()
     stat = bool(builder._G[0]["stat"])
-    # Slices are opened in the order of time but for those that began before the window.
-    order = _order_of_slices(used["slices"], first)
-    slices = used["slices"][order]
-    wakeups = used["wakeups"]
-    gaps, ended_by = used["gaps"], used["gaps"]["by"]
-    key = wakeups["waking"].copy()
-    for name in ("wakeup", "run"):
-        key[key == NULL] = wakeups[name][key == NULL]
-    if len(key) > 1 and (np.diff(key) < 0).any():
-        move = np.argsort(key, kind="stable")
-        back = np.empty(len(move), np.int64)
-        back[move] = np.arange(len(move))
-        wakeups = wakeups[move]
-        ended_by = np.where(ended_by >= 0, back[np.maximum(ended_by, 0)], -1)
-    gap_order = _order_of_slices(gaps, first)
-    gaps, ended_by = gaps[gap_order], ended_by[gap_order]
-    sync = sync_share(wakeups, slices, first)
-    return Timeline(
-        tasks=_tasks(builder, used["tasks"], group, stat),
-        slices=_slices(slices, stat),
-        wakeups=_wakeups(wakeups, sync),
-        idle_gaps=_gaps(gaps, ended_by, waits=bool(builder._G[0]["have_wakeup"])),
+    if builder._parts and builder._sink is not None:
+        rows: Rows = builder._sink.rows()
+        raw: Mapping[str, Array] = state
+        if not whole_cpus:
+            builder._sink.forget("idle_gaps")
+    else:
+        rows, raw = _held(builder, state, whole_cpus=whole_cpus)
+    made = Timeline(
+        tasks=_tasks(builder, state["tasks"], group, stat),
+        rows=rows,
         issues=builder.issues,
         first_ts=first,
         last_ts=last,
-        cpus=_cpus(used["cpus"], gaps, slices if whole_cpus else slices[:0], first, last),
+        cpus=_cpus(state["cpus"], first, last, whole=whole_cpus),
         dur_source=schema.DurSource.STAT_RUNTIME if stat else schema.DurSource.SWITCHES,
         hz=builder.hz,
         kernel=builder.kernel,
-        raw={**used, "slices": slices, "wakeups": wakeups, "gaps": gaps},
+        raw=raw,
+    )
+    if builder._parts and builder._sink is not None:
+        made.study = builder._sink.study(made)
+    return made
+
+
+def _held(
+    builder: TimelineBuilder, state: dict[str, Array], *, whole_cpus: bool
+) -> tuple[Held, Raw]:
+    """All rows, in memory and in order."""
+    made = builder.take()
+    if not whole_cpus:
+        made["gaps"] = [made["gaps"][0][:0]]
+    # Rows were numbered in the order of time; only a clock that steps back disturbs it.
+    slices, _ = _in_order(made["slices"], ("start", "end"))
+    wakeups, moved = _in_order(made["wakeups"], ("waking", "wakeup", "run"))
+    gaps, _ = _in_order(made["gaps"], ("start", "end"))
+    if moved is not None:
+        for part in gaps:
+            by = part["by"]
+            by[by >= 0] = moved[by[by >= 0]]
+    columns = {"slices": slices, "wakeups": wakeups, "gaps": gaps}
+    return Held(_tables(builder, columns)), Raw(state, columns)
+
+
+def _tables(builder: TimelineBuilder, columns: dict[str, list[Columns]]) -> dict[str, pa.Table]:
+    g = builder._G[0]
+    edges = builder.state()["edges"]
+    rarely = (edges["n"] >= SYNC_MIN) & (edges["soon"] < SYNC_SHARE * edges["n"])
+    stat, waits = bool(g["stat"]), bool(g["have_wakeup"])
+    return {
+        "slices": pa.concat_tables([_slices(part, stat) for part in columns["slices"]]),
+        "wakeups": pa.concat_tables([_wakeups(part, rarely) for part in columns["wakeups"]]),
+        "idle_gaps": pa.concat_tables([_gaps(part, waits=waits) for part in columns["gaps"]]),
+    }
+
+
+def make_part(builder: TimelineBuilder, number: int, begin_ts: int, cut: Cut) -> Part:
+    """The part up to a cut; what hangs on the whole capture (sync_guess) is as known so far."""
+    columns = builder.take(cut)
+    moves = builder.take_moves()
+    return Part(
+        number, begin_ts, cut.ts, _tables(builder, columns), columns, moves, builder.unfinished(cut)
     )
 
 
-def _order_of_slices(rows: Array, first: int) -> Array:
-    """Permutation into the order coalesce(start, end)."""
-    key = np.where(rows["start"] != NULL, rows["start"], rows["end"])
-    key = np.where(key != NULL, key, np.iinfo(np.int64).max)
-    if len(key) > 1 and (np.diff(key) < 0).any():
-        return np.argsort(key, kind="stable")
-    return np.arange(len(key))
+class Raw(Mapping[str, Array]):
+    """The rows behind the tables as structured arrays, made when asked for."""
+
+    _TYPES: ClassVar = {"slices": k.SLICE, "wakeups": k.WAKE, "gaps": k.GAP}
+
+    def __init__(self, made: dict[str, Any], columns: dict[str, list[Columns]]) -> None:
+        self._made, self._columns = made, columns
+        self._rows: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._columns:
+            return np.asarray(self._made[name])
+        if name not in self._rows:
+            dtype = self._TYPES[name]
+            self._rows[name] = np.concatenate([c.rows(dtype) for c in self._columns[name]])
+        return self._rows[name]
+
+    def fields(self, name: str, fields: Sequence[str]) -> dict[str, Array]:
+        """Some fields only, without making whole rows of them."""
+        if name in self._rows or name not in self._columns:
+            return {f: self[name][f] for f in fields}
+        return {f: np.concatenate([c[f] for c in self._columns[name]]) for f in fields}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def _in_order(parts: list[Columns], times: tuple[str, ...]) -> tuple[list[Columns], Array | None]:
+    """The parts in the order of the first known of their times, and (where rows moved) where to."""
+    last = None
+    for part in parts:
+        key = _coalesced(part, times)
+        if len(key) and ((last is not None and key[0] < last) or not _ascending(key)):
+            break
+        last = key[-1] if len(key) else last
+    else:
+        return parts, None
+    whole = Columns.joined(parts, parts[0])
+    order = np.argsort(_coalesced(whole, times), kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    sorted_ = whole[order]
+    sorted_["id"][:] = np.arange(len(order))
+    return [sorted_], back
+
+
+def _ascending(key: Array) -> bool:
+    return bool((key[1:] >= key[:-1]).all())
+
+
+def _coalesced(part: Columns, times: tuple[str, ...]) -> Array:
+    key = part[times[0]]
+    for name in times[1:]:
+        unknown = key == NULL
+        if unknown.any():
+            key = np.where(unknown, part[name], key)
+    unknown = key == NULL
+    return np.where(unknown, np.iinfo(np.int64).max, key) if unknown.any() else key
 
 
 def _tasks(
@@ -145,7 +229,7 @@ def _tasks(
             "switches": _col(t["switches"], pa.int64()),
             "voluntary": _col(t["voluntary"], pa.int64()),
             "preempted": _col(t["preempted"], pa.int64()),
-            "wakeups": _col(t["wakeups"] + _only_waking(builder, n), pa.int64()),
+            "wakeups": _col(t["wakeups"] + _only_waking(builder, t), pa.int64()),
             "delays": _col(t["delays"], pa.int64()),
             "delay_sum_ns": _col(t["delay_sum"], pa.int64()),
             "delay_max_ns": _col(t["delay_max"], pa.int64(), -1),
@@ -161,12 +245,11 @@ def _tasks(
     )
 
 
-def _only_waking(builder: TimelineBuilder, n: int) -> Array:
+def _only_waking(builder: TimelineBuilder, t: Array) -> Array:
     """Wakings per task, where no sched_wakeup was recorded at all; else 0."""
     if int(schema.EventKind.WAKEUP) in builder._have:
-        return np.zeros(n, np.int64)
-    w = builder._used()["wakeups"]
-    return np.bincount(w["wakee"][w["waking"] != NULL], minlength=n)
+        return np.zeros(len(t), np.int64)
+    return np.asarray(t["wakings"])
 
 
 def _comm_of(builder: TimelineBuilder, pid: int, cpu: int, until: int) -> str | None:
@@ -181,11 +264,11 @@ def _comm_of(builder: TimelineBuilder, pid: int, cpu: int, until: int) -> str | 
     return known[i][1].decode("utf-8", "backslashreplace")
 
 
-def _slices(s: Array, stat: bool) -> pa.Table:
+def _slices(s: Columns, stat: bool) -> pa.Table:
     return _table(
         "slices",
         {
-            "slice": _col(np.arange(len(s), dtype=np.int64), pa.int64()),
+            "slice": _col(s["id"], pa.int64()),
             "task": _col(s["task"], pa.int32()),
             "cpu": _col(s["cpu"], pa.int32()),
             "start": _col(s["start"], pa.int64(), NULL),
@@ -197,8 +280,12 @@ def _slices(s: Array, stat: bool) -> pa.Table:
     )
 
 
-def _wakeups(w: Array, sync: Array) -> pa.Table:
+def _wakeups(w: Columns, rarely: Array) -> pa.Table:
     look_hi = np.where(w["mig"] != NULL, w["mig"], w["vis_hi"])
+    # 1 is never given: a waker that blocks at once does not prove the flag (7.5).
+    sync = np.full(len(w), 255, np.uint8)
+    if rarely.any():
+        sync[(w["edge"] >= 0) & rarely[np.maximum(w["edge"], 0)]] = 0
 
     def flag(name: str) -> pa.Array:
         return pa.array(w[name] == 1, pa.bool_(), mask=w[name] < 0)
@@ -207,7 +294,7 @@ def _wakeups(w: Array, sync: Array) -> pa.Table:
     return _table(
         "wakeups",
         {
-            "wakeup": _col(np.arange(len(w), dtype=np.int64), i64),
+            "wakeup": _col(w["id"], i64),
             "waking_ts": _col(w["waking"], i64, NULL),
             "wakeup_ts": _col(w["wakeup"], i64, NULL),
             "run_ts": _col(w["run"], i64, NULL),
@@ -243,7 +330,7 @@ def _wakeups(w: Array, sync: Array) -> pa.Table:
     )
 
 
-def _gaps(p: Array, ended_by: Array, *, waits: bool) -> pa.Table:
+def _gaps(p: Columns, *, waits: bool) -> pa.Table:
     i64 = pa.int64()
 
     def waited(name: str) -> pa.Array:
@@ -253,7 +340,7 @@ def _gaps(p: Array, ended_by: Array, *, waits: bool) -> pa.Table:
     return _table(
         "idle_gaps",
         {
-            "gap": _col(np.arange(len(p), dtype=np.int64), i64),
+            "gap": _col(p["id"], i64),
             "cpu": _col(p["cpu"], pa.int32()),
             "start": _col(p["start"], i64, NULL),
             "end": _col(p["end"], i64, NULL),
@@ -261,12 +348,12 @@ def _gaps(p: Array, ended_by: Array, *, waits: bool) -> pa.Table:
             "waited_llc_ns": waited("llc"),
             "waited_any_ns": waited("any"),
             "waited_busy_llc_ns": waited("busy"),
-            "ended_by": _col(ended_by, i64, -1),
+            "ended_by": _col(p["by"], i64, -1),
         },
     )
 
 
-def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Table:
+def _cpus(c: Array, first: int, last: int, *, whole: bool) -> pa.Table:
     """Per CPU: its window and how much of the span it was idle, busy, or unknown.
 
     Columns: cpu, begin, end, events, switches, idle_ns, busy_ns, unknown_ns (they add up to the
@@ -274,31 +361,7 @@ def _cpus(c: Array, gaps: Array, slices: Array, first: int, last: int) -> pa.Tab
     """
     n = len(c)
     begin = np.where(c["begin"] != NULL, c["begin"], first)
-    idle, busy = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # An open start is the window's only for the first row of a CPU, an open end only for its last
-    # one: elsewhere a switch is missing and the time is unknown.
-    big = np.iinfo(np.int64).max
-    first_end, last_start = np.full(n, big), np.full(n, NULL)
-    parts = [(r[r["cpu"] >= 0], out) for r, out in ((gaps, idle), (slices, busy))]
-    # Who was elsewhere before did not run here since the window's begin.
-    when = np.where(slices["start"] != NULL, slices["start"], slices["end"])
-    seen = np.full(int(slices["task"].max(initial=-1)) + 1, big)
-    np.minimum.at(seen, slices["task"], np.where(when != NULL, when, big))
-    for rows, _ in parts:
-        ends = np.where(rows["end"] != NULL, rows["end"], big)
-        np.minimum.at(first_end, rows["cpu"], np.where(ends == big, last, ends))
-        np.maximum.at(last_start, rows["cpu"], rows["start"])
-    for rows, out in parts:
-        cpu = rows["cpu"]
-        task = rows["task"] if "task" in (rows.dtype.names or ()) else c["idle_task"][cpu]
-        open_end = rows["end"] == NULL
-        end = np.where(open_end, last, rows["end"])
-        start = np.where(rows["start"] != NULL, rows["start"], begin[cpu])
-        lost = open_end & ((c["curr"][cpu] != task) | (rows["start"] < last_start[cpu]))
-        lost |= (rows["start"] == NULL) & (end > first_end[cpu])
-        if out is busy:
-            lost |= (rows["start"] == NULL) & (seen[task] < end)
-        np.add.at(out, cpu, np.where(lost, 0, np.maximum(end - start, 0)))
+    idle, busy = (c[name] if whole else np.zeros(n, np.int64) for name in ("idle_ns", "busy_ns"))
     total = last - first
     unknown = np.maximum(total - idle - busy, 0)
     return pa.table(

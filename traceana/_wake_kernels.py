@@ -29,6 +29,7 @@ from traceana._timeline_state import (
     MAYBE_BLOCKED,
     MAYBE_DELAYED,
     NULL,
+    Q_CENSORED_END,
     Q_DUR,
     Q_FLIPS,
     Q_NO_WAKEUP,
@@ -45,6 +46,7 @@ from traceana._timeline_state import (
     RUNNING,
     SKEW_MAX,
     SURE,
+    SYNC_WINDOW,
     UNKNOWN,
     WAS_RUNNING,
 )
@@ -53,19 +55,26 @@ from traceana._timeline_types import part, part_for_python
 __all__ = [
     "append_held",
     "apply_wake",
+    "await_block",
     "close_wake",
     "decide_kind",
+    "edge_between",
+    "expect_late",
     "finish_wake",
     "give_up",
     "hold",
+    "index_edges",
     "jiffies_at",
     "never_decided",
     "new_wake",
     "on_wakeup",
     "on_waking",
     "record_wakee",
+    "retire",
     "sample",
+    "settle_edges",
     "undo_sample",
+    "watch",
 ]
 
 
@@ -101,6 +110,119 @@ def record_wakee(T: Any, G: Any, w: int, p: int, ts: int) -> None:
 
 
 @part
+def retire(W: Any, outW: Any, G: Any, r: int) -> None:
+    """Copy a wakeup that nothing can change any more to the output, and free its slot."""
+    w = W[r]
+    if w["open"] == 1 or w["held"] == 1 or w["vis"] == 1 or w["late"] == 1 or w["used"] == 0:
+        return
+    g = G[0]
+    outW[g["out_wake"]] = w
+    g["out_wake"] += 1
+    w["used"] = 0
+    w["next"] = g["w_free"]
+    g["w_free"] = r
+    g["w_live"] -= 1
+
+
+@part
+def watch(C: Any, W: Any, outW: Any, G: Any, c: int, r: int) -> None:
+    """The next event of ``c`` bounds when wakeup ``r`` (-1: none) was visible; forget the last."""
+    before = C[c]["vis"]
+    C[c]["vis"] = r
+    if r >= 0:
+        W[r]["vis"] = 1
+    if before >= 0 and before != r:
+        W[before]["vis"] = 0
+        retire(W, outW, G, before)
+
+
+@part
+def expect_late(T: Any, W: Any, outW: Any, G: Any, i: int, r: int) -> None:
+    """The sched_wakeup of ``r`` (-1: none) may be stamped after the switch-in of its wakee ``i``."""
+    before = T[i]["late"]
+    T[i]["late"] = r
+    if r >= 0:
+        W[r]["late"] = 1
+    if before >= 0 and before != r:
+        W[before]["late"] = 0
+        retire(W, outW, G, before)
+
+
+@part
+def edge_between(E: Any, edge_of: Any, G: Any, waker: int, wakee: int) -> int:
+    """Number of the edge; a new one where the two have not met."""
+    mask = edge_of.shape[0] - 1
+    h = (int(waker) * 2654435761 + int(wakee) * 40503) & mask
+    while edge_of[h] > 0:
+        e = edge_of[h] - 1
+        if E[e]["waker"] == waker and E[e]["wakee"] == wakee:
+            return e
+        h = (h + 1) & mask
+    e = G[0]["n_edge"]
+    G[0]["n_edge"] = e + 1
+    edge_of[h] = e + 1
+    E[e]["waker"] = waker
+    E[e]["wakee"] = wakee
+    E[e]["n"] = 0
+    E[e]["soon"] = 0
+    return e
+
+
+@part_for_python
+def index_edges(E: Any, edge_of: Any, G: Any) -> None:
+    """Fill a larger (empty) index with the edges that there are."""
+    mask = edge_of.shape[0] - 1
+    for e in range(G[0]["n_edge"]):
+        h = (int(E[e]["waker"]) * 2654435761 + int(E[e]["wakee"]) * 40503) & mask
+        while edge_of[h] > 0:
+            h = (h + 1) & mask
+        edge_of[h] = e + 1
+
+
+@part
+def await_block(T: Any, S: Any, G: Any, i: int, edge: int, limit: int, ts: int) -> None:
+    """Remember a waking until its waker blocks, or so long that the flag is ruled out (7.5)."""
+    t = T[i]
+    g = G[0]
+    while t["pend_first"] >= 0 and ts - S[t["pend_first"]]["ts"] > SYNC_WINDOW:
+        stale = t["pend_first"]
+        t["pend_first"] = S[stale]["next"]
+        S[stale]["next"] = g["p_free"]
+        g["p_free"] = stale
+    s = g["p_free"]
+    if s >= 0:
+        g["p_free"] = S[s]["next"]
+    else:
+        s = g["p_top"]
+        g["p_top"] = s + 1
+    S[s]["ts"] = ts
+    S[s]["limit"] = limit
+    S[s]["edge"] = edge
+    S[s]["next"] = -1
+    if t["pend_first"] < 0:
+        t["pend_first"] = s
+    else:
+        S[t["pend_last"]]["next"] = s
+    t["pend_last"] = s
+
+
+@part
+def settle_edges(T: Any, E: Any, S: Any, G: Any, i: int, ts: int) -> None:
+    """The waker ``i`` blocks: which of its wakings that followed soon."""
+    t = T[i]
+    s = t["pend_first"]
+    while s >= 0:
+        d = ts - S[s]["ts"]
+        if 0 <= d <= S[s]["limit"]:
+            E[S[s]["edge"]]["soon"] += 1
+        after = S[s]["next"]
+        S[s]["next"] = G[0]["p_free"]
+        G[0]["p_free"] = s
+        s = after
+    t["pend_first"] = -1
+
+
+@part
 def apply_wake(T: Any, G: Any, W: Any, r: int) -> None:
     """record_wakee where it is due, and the waker's flips as the decision then saw them."""
     w = W[r]
@@ -115,6 +237,7 @@ def apply_wake(T: Any, G: Any, W: Any, r: int) -> None:
 
 @part
 def append_held(T: Any, W: Any, cur: int, r: int) -> None:
+    """Put a wakeup into its waker's chain of those whose kinds are settled in their order."""
     t = T[cur]
     W[r]["held"] = 1
     W[r]["next"] = -1
@@ -136,7 +259,7 @@ def hold(T: Any, W: Any, r: int, waits: int) -> None:
 
 
 @part
-def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
+def decide_kind(T: Any, G: Any, W: Any, outW: Any, r: int, kind: int) -> None:
     """The kind of wakeup ``r`` is now known; flips change in the order of the waker's wakings."""
     w = W[r]
     cur, p = w["current"], w["wakee"]
@@ -165,18 +288,32 @@ def decide_kind(T: Any, G: Any, W: Any, r: int, kind: int) -> None:
     r = t["held_first"]
     while r >= 0 and W[r]["waits"] == SURE:
         apply_wake(T, G, W, r)
-        r = W[r]["next"]
+        after = W[r]["next"]
+        W[r]["held"] = 2
+        retire(W, outW, G, r)
+        r = after
     t["held_first"] = r
     if r < 0:
         t["held_last"] = -1
 
 
 @part_for_python
-def give_up(T: Any, G: Any, W: Any) -> None:
-    """At the window's end: wakeups whose kind never became known."""
-    for r in range(G[0]["n_wake"]):
-        if W[r]["waits"] != SURE:
-            decide_kind(T, G, W, r, K_UNKNOWN)
+def give_up(T: Any, G: Any, W: Any, outW: Any) -> None:
+    """At the window's end: kinds that never became known, and what is still in its slot."""
+    for r in range(G[0]["w_top"]):
+        if W[r]["used"] == 1:
+            if W[r]["open"] == 1:
+                W[r]["quality"] |= Q_CENSORED_END
+            if W[r]["waits"] != SURE:
+                decide_kind(T, G, W, outW, r, K_UNKNOWN)
+    for r in range(G[0]["w_top"]):
+        w = W[r]
+        if w["used"] == 1:
+            w["open"] = 0
+            w["vis"] = 0
+            w["late"] = 0
+            w["held"] = 0
+            retire(W, outW, G, r)
 
 
 @part
@@ -218,9 +355,22 @@ def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
 
 @part
 def new_wake(W: Any, G: Any, p: int) -> int:
-    r = G[0]["n_wake"]
-    G[0]["n_wake"] = r + 1
+    """A slot for a wakeup of task ``p``."""
+    g = G[0]
+    r = g["w_free"]
+    if r >= 0:
+        g["w_free"] = W[r]["next"]
+    else:
+        r = g["w_top"]
+        g["w_top"] = r + 1
+    g["w_live"] += 1
     w = W[r]
+    w["used"] = 1
+    w["id"] = g["n_wake"]
+    g["n_wake"] += 1
+    w["vis"] = 0
+    w["late"] = 0
+    w["edge"] = -1
     w["waking"] = NULL
     w["wakeup"] = NULL
     w["run"] = NULL
@@ -341,22 +491,24 @@ def redo_sample(T: Any, G: Any, i: int) -> None:
 
 
 @part
-def close_wake(T: Any, W: Any, r: int) -> None:
+def close_wake(T: Any, W: Any, outW: Any, G: Any, r: int) -> None:
+    """The wakeup is over: its wakee ran, or what came of it will not be known."""
     W[r]["open"] = 0
     p = W[r]["wakee"]
     if p >= 0 and T[p]["wk"] == r:
         T[p]["wk"] = -1
+    retire(W, outW, G, r)
 
 
 @part
-def finish_wake(T: Any, W: Any, G: Any, i: int, r: int, c: int, ts: int) -> None:
+def finish_wake(T: Any, W: Any, outW: Any, G: Any, i: int, r: int, c: int, ts: int) -> None:
     """The wakee of wakeup ``r`` runs: both latencies are known."""
     t = T[i]
     w = W[r]
     if w["waits"] != SURE:
         # No sched_wakeup was seen; the wakee blocked and was woken all the same.
         was_running = w["waits"] == WAS_RUNNING and t["st"] == RUNNING
-        decide_kind(T, G, W, r, K_ON_RQ if was_running else K_DECIDED)
+        decide_kind(T, G, W, outW, r, K_ON_RQ if was_running else K_DECIDED)
     w["run"] = ts
     w["ran"] = c
     if w["wakeup"] == NULL:
@@ -380,30 +532,32 @@ def finish_wake(T: Any, W: Any, G: Any, i: int, r: int, c: int, ts: int) -> None
             w["latency"] = d
         if w["quality"] & Q_SKEW:
             G[0]["repairs"][R_SKEW] += 1
-    close_wake(T, W, r)
+    close_wake(T, W, outW, G, r)
 
 
 @part
 def on_waking(
-    T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, prev: int, ctx: int, ts: int
-) -> None:
+    T: Any, C: Any, Q: Any, W: Any, outW: Any, E: Any, S: Any, edge_of: Any, G: Any,
+    c: int, cur: int, p: int, prev: int, ctx: int, ts: int,
+) -> None:  # fmt: skip
     """sched_waking on CPU ``c``: open a wakeup and say what is known of its kind (section 1.5)."""
     t = T[p]
     old = t["wk"]
     repeated = 0
     if old >= 0:
         if W[old]["waits"] == WAS_RUNNING:
-            decide_kind(T, G, W, old, K_ON_RQ)
+            decide_kind(T, G, W, outW, old, K_ON_RQ)
         elif W[old]["counts"] == 1:
             repeated = Q_REPEATED
             G[0]["repairs"][R_REPEATED] += 1
             if W[old]["waits"] != SURE:
-                decide_kind(T, G, W, old, K_DECIDED)
+                decide_kind(T, G, W, outW, old, K_DECIDED)
             W[old]["quality"] |= Q_REPEATED
-        close_wake(T, W, old)
+        close_wake(T, W, outW, G, old)
     r = new_wake(W, G, p)
     w = W[r]
     t["wk"] = r
+    t["wakings"] += 1
     w["quality"] |= repeated
     w["waking"] = ts
     w["this_cpu"] = c
@@ -426,10 +580,17 @@ def on_waking(
         # The idle task only flushes its own wakelist: it wakes nobody by itself.
         if cur >= 0 and T[cur]["pid"] != 0:
             w["waker"] = cur
+            e = edge_between(E, edge_of, G, cur, p)
+            E[e]["n"] += 1
+            w["edge"] = e
+            limit = SYNC_WINDOW
+            if w["waker_dur"] > 0:
+                limit = min(limit, 2 * w["waker_dur"])
+            await_block(T, S, G, cur, e, limit, ts)
     if c >= 0:
         if C[c]["curr"] >= 0:
             w["nr_this"] = C[c]["nr"]
-        C[c]["vis"] = r
+        watch(C, W, outW, G, c, r)
     w["prev_idle"] = idle_now(C, prev)
     if prev >= 0 and prev < C.shape[0]:
         w["idle_llc"] = Q[C[prev]["llc"]]["idle"]
@@ -445,26 +606,26 @@ def on_waking(
         t["orphan"] = 0
         if t["called_off"] == 1:
             redo_sample(T, G, p)
-        t["late"] = r
+        expect_late(T, W, outW, G, p, r)
         w["quality"] |= Q_SKEW
-        decide_kind(T, G, W, r, K_DECIDED)
+        decide_kind(T, G, W, outW, r, K_DECIDED)
         w["run"] = t["in_ts"]
         w["ran"] = t["cpu"]
         w["latency"] = 0
         G[0]["repairs"][R_SKEW] += 1
-        close_wake(T, W, r)
+        close_wake(T, W, outW, G, r)
     elif not external and cur == p:
         w["counts"] = 0
-        decide_kind(T, G, W, r, K_SELF)
+        decide_kind(T, G, W, outW, r, K_SELF)
     elif t["prio"] != -32768 and t["prio"] < 100:
-        decide_kind(T, G, W, r, K_OTHER)
+        decide_kind(T, G, W, outW, r, K_OTHER)
     elif t["st"] == QUEUED:
         w["counts"] = 0
-        decide_kind(T, G, W, r, K_ON_RQ)
+        decide_kind(T, G, W, outW, r, K_ON_RQ)
     elif t["st"] == RUNNING:
         hold(T, W, r, WAS_RUNNING)
     elif t["pinned"] == 1:
-        decide_kind(T, G, W, r, K_PINNED)
+        decide_kind(T, G, W, outW, r, K_PINNED)
     elif t["st"] == UNKNOWN or t["st"] == GONE:
         w["quality"] |= Q_STATE
         t["st"] = ASLEEP
@@ -474,26 +635,27 @@ def on_waking(
         t["post"] = 0
         t["acc_sw"] = 0
         t["acc_ok"] = 1
-        decide_kind(T, G, W, r, K_DECIDED)
+        decide_kind(T, G, W, outW, r, K_DECIDED)
     elif (
         G[0]["kver"] >= 6012
         and t["blk_ts"] != NULL
         and prev >= 0
         and prev < C.shape[0]
-        and C[prev]["gap"] < 0
+        and C[prev]["gap"] == 0
         and C[prev]["idle_seen"] < t["blk_ts"]
     ):
         hold(T, W, r, MAYBE_DELAYED)
     elif t["blk_ts"] != NULL and ts - t["blk_ts"] < G[0]["eps"]:
         hold(T, W, r, JUST_BLOCKED)
     else:
-        decide_kind(T, G, W, r, K_DECIDED)
+        decide_kind(T, G, W, outW, r, K_DECIDED)
 
 
 @part
 def on_wakeup(
-    T: Any, C: Any, Q: Any, W: Any, G: Any, c: int, cur: int, p: int, target: int, ctx: int, ts: int
-) -> None:
+    T: Any, C: Any, Q: Any, W: Any, outW: Any, G: Any,
+    c: int, cur: int, p: int, target: int, ctx: int, ts: int,
+) -> None:  # fmt: skip
     """sched_wakeup: the wakee is queued on ``target``; the last word on the wakeup's kind."""
     t = T[p]
     t["wakeups"] += 1
@@ -509,7 +671,6 @@ def on_wakeup(
             and ts - t["in_ts"] <= SKEW_MAX
         ):
             w = W[t["late"]]
-            t["late"] = -1
             w["wakeup"] = ts
             w["placed"] = target
             w["delay"] = 0
@@ -517,13 +678,14 @@ def on_wakeup(
             w["wake_delay"] = max(ts - w["waking"], 0)
             w["quality"] = (w["quality"] | Q_SKEW) & ~Q_NO_WAKEUP
             G[0]["repairs"][R_SKEW] += 1
+            expect_late(T, W, outW, G, p, -1)
             return
         if t["st"] == RUNNING or t["st"] == QUEUED:
             G[0]["repairs"][R_REDUNDANT] += 1
             return
         r = new_wake(W, G, p)
         if t["wk"] >= 0:
-            close_wake(T, W, t["wk"])
+            close_wake(T, W, outW, G, t["wk"])
         t["wk"] = r
         w = W[r]
         kind = K_UNKNOWN
@@ -551,7 +713,7 @@ def on_wakeup(
             kind = K_PINNED
         if w["current"] >= 0 and T[w["current"]]["need"] == 0:
             w["waker_dur"] = T[w["current"]]["dur"]
-        decide_kind(T, G, W, r, kind)
+        decide_kind(T, G, W, outW, r, kind)
     w = W[r]
     w["wakeup"] = ts
     w["placed"] = target
@@ -569,18 +731,18 @@ def on_wakeup(
         if w["waits"] == WAS_RUNNING or w["waits"] == MAYBE_BLOCKED:
             if t["st"] == RUNNING or t["st"] == QUEUED:
                 w["counts"] = 0
-                decide_kind(T, G, W, r, K_ON_RQ)
+                decide_kind(T, G, W, outW, r, K_ON_RQ)
             else:
                 on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
-                decide_kind(T, G, W, r, K_ON_CPU if on_cpu else K_DECIDED)
+                decide_kind(T, G, W, outW, r, K_ON_CPU if on_cpu else K_DECIDED)
         elif w["waits"] == JUST_BLOCKED:
             on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
-            decide_kind(T, G, W, r, K_ON_CPU if on_cpu else K_DECIDED)
+            decide_kind(T, G, W, outW, r, K_ON_CPU if on_cpu else K_DECIDED)
         elif w["waits"] == MAYBE_DELAYED:
             home = w["queueing"] == 0 and target == w["prev_cpu"] and w["mig"] == NULL
             on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
             decide_kind(
-                T, G, W, r, K_DELAYED_MAYBE if home else (K_ON_CPU if on_cpu else K_DECIDED)
+                T, G, W, outW, r, K_DELAYED_MAYBE if home else (K_ON_CPU if on_cpu else K_DECIDED)
             )
     if target >= 0 and target < C.shape[0]:
         w["placed_idle"] = idle_now(C, target)
@@ -588,7 +750,7 @@ def on_wakeup(
             here = (t["st"] == RUNNING or t["st"] == QUEUED) and t["cpu"] == target
             w["nr_placed"] = C[target]["nr"] - (1 if here else 0)
     if t["st"] == RUNNING or t["st"] == QUEUED:
-        close_wake(T, W, r)
+        close_wake(T, W, outW, G, r)
         return
     enqueue(T, C, Q, p, target, ts)
     if t["p_st"] == 0:

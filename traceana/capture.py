@@ -22,6 +22,7 @@ from traceana import schema, store
 from traceana import topology as topo
 from traceana.columns import NULL_I64, Chunk, EventColumns, NameChange
 from traceana.cost import event_cost_ns
+from traceana.coverage import Coverage
 from traceana.errors import MissingEventsError, UsageError
 from traceana.issues import IssueLog
 from traceana.parsers.registry import open_reader
@@ -32,9 +33,16 @@ from traceana.thresholds import kernel_number
 
 if TYPE_CHECKING:
     from traceana.parsers.reader import Lost, Reader, ReaderMeta
+    from traceana.parts import Sink
+    from traceana.strict import StrictReading
     from traceana.timeline import Timeline, TimelineBuilder
 
-__all__ = ["Capture", "open"]
+__all__ = ["READ_MODES", "Capture", "open"]
+
+#: So many of the first events are looked at before the timeline is begun.
+SURVEY_EVENTS = 200_000
+#: How records that contradict each other are met.
+READ_MODES = ("normal", "strict", "switch-only")
 
 Progress = Callable[..., None]
 TimeWindow = tuple[str | None, str | None]
@@ -52,6 +60,7 @@ def open(  # noqa: A001
     workload: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
     buffer: str | None = None,
+    read_mode: str = "normal",
 ) -> Capture:
     """Open a capture of any known form, or a .traceana store.
 
@@ -69,6 +78,9 @@ def open(  # noqa: A001
     progress : called with (bytes done, bytes in all) between batches
     buffer : which buffer of a trace.dat: a name, "top", or "all" of them merged; else the top one,
         or the first instance that holds scheduler events
+    read_mode : one of :data:`READ_MODES`: "normal" repairs what contradicts itself and counts it;
+        "strict" raises at the first contradiction while anything is read; "switch-only" takes
+        sched_switch and nothing else
 
     Raises
     ------
@@ -81,6 +93,8 @@ def open(  # noqa: A001
         if name.rpartition(":")[2] not in schema.EVENT_NAMES:
             known = ", ".join(schema.EVENT_NAMES)
             raise UsageError(f"--ignore {name}: not an event that traceana reads; it reads {known}")
+    if read_mode not in READ_MODES:
+        raise UsageError(f"read mode {read_mode!r}: one of {', '.join(READ_MODES)}")
     reader: Reader
     if store.is_store(Path(path)):
         reader = store.StoreReader(Path(path))
@@ -96,6 +110,7 @@ def open(  # noqa: A001
         time=time,
         workload=tuple(workload),
         progress=progress,
+        read_mode=read_mode,
     )
 
 
@@ -129,12 +144,18 @@ class Capture:
         time: TimeWindow | None = None,
         workload: tuple[tuple[str, str], ...] = (),
         progress: Progress | None = None,
+        read_mode: str = "normal",
     ) -> None:
         self._reader = reader
         self.path = reader.path
         self.meta: ReaderMeta = reader.meta
         self._own = IssueLog()
         self._hz = hz or reader.meta.hz
+        self.read_mode = read_mode
+        #: What --ignore names; ``ignored`` is all that is left out.
+        self.asked_to_ignore = ignore
+        if read_mode == "switch-only":
+            ignore = tuple(name for name in schema.EVENT_NAMES if name != "sched_switch")
         self._drop = [int(schema.EVENT_NAMES[name]) for name in ignore]
         self.ignored = ignore
         self._workload = workload
@@ -142,6 +163,9 @@ class Capture:
         self._read = False
         self._names: list[NameChange] = []
         self._timeline: Timeline | None = None
+        #: A timeline whose rows were not kept.
+        self._brief: Timeline | None = None
+        self._coverage: Coverage | None = None
         self._first: int | None = None
         self._last: int | None = None
         self._highest_cpu = -1
@@ -157,11 +181,21 @@ class Capture:
                 "kernel_assumed",
                 "the kernel release is not recorded; 6.1 is assumed (give --kernel)",
             )
+        if read_mode == "switch-only":
+            self._own.add(
+                "parse",
+                "switch_only",
+                "read with --read-mode switch-only: of all events sched_switch alone is used; who "
+                "woke whom, latencies, dur_avg as the kernel has it, placements and rules are not "
+                "told",
+            )
         state = Path(start_state) if start_state is not None else find_start_state(self.path)
         self.start_state: StartState | None = load_start_state(state) if state else None
         side = Path(topology) if topology is not None else topo.find_side_file(self.path)
         self._side_topology = None if side is None else topo.load_side_file(side, self._own)
         self._assumed: pa.Table | None = None
+        self._learned = False
+        self._checked = False
         self._window: tuple[int | None, int | None] | None = None
         if time is not None:
             self._window = self._resolve(time)
@@ -189,8 +223,9 @@ class Capture:
         out = IssueLog()
         out.extend(self._reader.issues)
         out.extend(self._own)
-        if self._timeline is not None:
-            out.extend(self._timeline.issues)
+        made = self._timeline or self._brief
+        if made is not None:
+            out.extend(made.issues)
         return out
 
     def note(self, stage: str, code: str, text: str, *, count: int = 1) -> None:
@@ -228,6 +263,15 @@ class Capture:
         """The --time selection in ns, or None."""
         return self._window
 
+    def coverage(self) -> Coverage:
+        """From when to when each CPU's data goes; reads the capture where that is not known yet."""
+        if self._coverage is None:
+            coverage = Coverage()
+            for chunk in self._chunks():
+                coverage.feed(chunk.events)
+            self._coverage = coverage
+        return self._coverage
+
     @property
     def topology(self) -> pa.Table:
         """The ``topology`` table: side file, header, or assumed for the CPUs there are."""
@@ -237,7 +281,10 @@ class Capture:
         if self._assumed is None:
             self._ensure_read()
             present = self.meta.cpus_present or 0
-            self._assumed = topo.assumed(max(present, self._highest_cpu + 1))
+            if present > topo.MAX_CPUS:
+                self.note("topology", "impossible_cpus", f"{present} CPUs, as told, cannot be")
+                present = 0
+            self._assumed = topo.assumed(min(max(present, self._highest_cpu + 1), topo.MAX_CPUS))
             self._own.add(
                 "topology",
                 "topology_assumed",
@@ -257,6 +304,11 @@ class Capture:
         """Record batches of the ``events`` table, in the order of time."""
         for chunk in self._chunks():
             yield chunk.events.to_arrow()
+
+    def event_columns(self) -> Iterator[EventColumns]:
+        """The same as arrays (:class:`traceana.columns.EventColumns`)."""
+        for chunk in self._chunks():
+            yield chunk.events
 
     def events(self) -> pa.Table:
         """The ``events`` table, all of it in memory."""
@@ -301,8 +353,12 @@ class Capture:
         """All events of one tracepoint, by its own format (see :class:`parsers.reader.Reader`)."""
         return self._reader.extra_events(name.rpartition(":")[2])
 
-    def timeline(self) -> Timeline:
+    def timeline(self, *, spill: bool = False) -> Timeline:
         """Tasks, slices, wakeups, idle gaps: made on the first call.
+
+        Parameters
+        ----------
+        spill : a long capture's slices, wakeups and idle gaps go to a temporary file
 
         Raises
         ------
@@ -310,26 +366,140 @@ class Capture:
             The capture holds no sched_switch.
         """
         if self._timeline is None:
-            builder = None
-            for chunk in self._chunks():
-                if builder is None:
-                    builder = self._builder(chunk.events)
-                builder.feed(chunk.events, chunk.names)
-            builder = builder or self._builder(EventColumns.empty(0))
-            if not self._hz and not (self.start_state and self.start_state.hz):
-                self._own.add(
-                    "timeline",
-                    "hz_assumed",
-                    "CONFIG_HZ is not recorded; 250 is assumed (give --hz)",
-                )
-            if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
-                raise self._missing(("sched_switch",), "this analysis")
-            # Switches of some tasks only say nothing of a whole CPU.
-            partial = "only_some_tasks" in self._reader.issues.counts()
-            self._timeline = builder.finish(whole_cpus=not partial)
+            sink = None
+            if spill:
+                from traceana.spill import Spill
+
+                sink = Spill(self._reader.progress)
+            self._timeline = self._run(sink, None)
+            if self._timeline.study is not None:
+                from traceana.spill import give_back
+
+                give_back()
+            if self._known_topology is None and self._learn_topology(self._timeline) and not spill:
+                # What hangs on the LLCs (who waited where) was made as if there were one.
+                self._timeline = self._run(None, None)
         return self._timeline
 
-    def _builder(self, first: EventColumns) -> TimelineBuilder:
+    def _learn_topology(self, timeline: Timeline) -> bool:
+        """Take the LLCs from how wakeups were queued, where that suffices; whether there are more
+        than the one that was assumed.
+        """
+        from traceana import llc
+
+        study = timeline.study or timeline
+        events = study.raw["cpus"]["events"]
+        if len(events) > llc.MOST_CPUS:
+            return False
+        found = llc.learn(llc.evidence(study), events > 0)
+        if not found.complete:
+            return False
+        self._assumed = topo.learned(found.llc.tolist())
+        self._learned = True
+        one = found.groups == 1
+        self.note(
+            "topology",
+            "topology_learned",
+            "no topology is recorded; from direct and remote wakeups: "
+            f"{'one LLC' if one else f'{found.groups} LLCs'} (confidence "
+            f"{found.confidence:.4f}); SMT is not known (give --topology)",
+        )
+        return not one
+
+    def check_topology(self) -> None:
+        """Hold a given topology against how wakeups were queued; what disagrees is an issue."""
+        if self._known_topology is None or self._checked:
+            return
+        from traceana import llc
+
+        self._checked = True
+        timeline = self.timeline()
+        given = topo.as_arrays(self._known_topology).llc
+        wrong = llc.evidence(timeline.study or timeline).disagreeing(given)
+        if wrong:
+            a, b, share = wrong[0]
+            self.note(
+                "topology",
+                "topology_disagrees",
+                f"the topology disagrees with how wakeups were queued for {len(wrong)} pairs of "
+                f"CPUs: CPUs {a} and {b} {'share' if share else 'do not share'} an LLC by that",
+                count=len(wrong),
+            )
+
+    def tasks(self) -> pa.Table:
+        """The ``tasks`` table alone: where the timeline is not made yet, its rows are not kept.
+
+        Raises
+        ------
+        MissingEventsError
+            The capture holds no sched_switch.
+        """
+        if self._timeline is not None:
+            return self._timeline.tasks
+        if self._brief is None:
+            self._brief = self._run(None, None, rows=False)
+        return self._brief.tasks
+
+    def stream(
+        self, sink: Sink | None, events: Callable[[EventColumns], None] | None = None
+    ) -> Timeline:
+        """Read the capture once: hand on its events, and the timeline's rows part by part.
+
+        Parameters
+        ----------
+        sink : takes the parts of the timeline, see :class:`traceana.parts.Sink`
+        events : called with each batch
+
+        Raises
+        ------
+        MissingEventsError
+            As :meth:`timeline`, after the last batch.
+        """
+        self._timeline = self._run(sink, events)
+        return self._timeline
+
+    def _run(
+        self,
+        sink: Sink | None,
+        events: Callable[[EventColumns], None] | None,
+        *,
+        rows: bool = True,
+    ) -> Timeline:
+        builder = None
+        # What the first events tell of all of them must not hang on the size of a batch.
+        head: list[Chunk] = []
+        for chunk in self._chunks():
+            if events is not None:
+                events(chunk.events)
+            if builder is not None:
+                builder.feed(chunk.events, chunk.names)
+                continue
+            head.append(chunk)
+            if sum(len(c.events) for c in head) >= SURVEY_EVENTS:
+                builder = self._begin(head, sink, rows=rows)
+        builder = builder or self._begin(head, sink, rows=rows)
+        if not self._hz and not (self.start_state and self.start_state.hz):
+            self.note(
+                "timeline",
+                "hz_assumed",
+                "CONFIG_HZ is not recorded; 250 is assumed (give --hz)",
+            )
+        if not self._reader.counts.get("sched_switch") or "sched_switch" in self.ignored:
+            raise self._missing(("sched_switch",), "this analysis")
+        # Switches of some tasks only say nothing of a whole CPU.
+        partial = "only_some_tasks" in self._reader.issues.counts()
+        return builder.finish(whole_cpus=not partial)
+
+    def _begin(self, head: list[Chunk], sink: Sink | None, *, rows: bool) -> TimelineBuilder:
+        """A builder that knows the traits of the capture, fed with its first batches."""
+        first = EventColumns.concat([c.events for c in head] or [EventColumns.empty(0)])
+        builder = self._builder(first.take(slice(0, SURVEY_EVENTS)), sink, rows=rows)
+        for chunk in head:
+            builder.feed(chunk.events, chunk.names)
+        head.clear()
+        return builder
+
+    def _builder(self, first: EventColumns, sink: Sink | None, *, rows: bool) -> TimelineBuilder:
         # Its kernels are loaded only where somebody asks for the timeline.
         from traceana.timeline import TimelineBuilder, survey
 
@@ -341,6 +511,8 @@ class Capture:
         # docs/validation.md). 0.4 is the same without that event, and was held against nothing.
         share = 1.4 if "sched_stat_runtime" in self.ignored else 0.4
         known = self._known_topology
+        if known is None and self._learned:
+            known = self._assumed
         return TimelineBuilder(
             llc=None if known is None else topo.as_arrays(known).llc,
             kernel=kernel,
@@ -349,6 +521,8 @@ class Capture:
             workload=self._workload,
             traits=survey(first, kernel=kernel) if len(first) else None,
             leave_ns=int((self.event_cost_ns or 0) * share),
+            sink=sink,
+            rows=rows,
         )
 
     def require(self, names: Sequence[str], needed_for: str) -> None:
@@ -360,6 +534,9 @@ class Capture:
         """The error, in the words of the form where it knows why the events are missing."""
         error = MissingEventsError(names, needed_for)
         told = self.meta.extra.get("no_tracepoints")
+        if any(n in self.ignored and self._reader.counts.get(n) for n in names):
+            how = "--read-mode switch-only" if self.read_mode == "switch-only" else "--ignore"
+            told = f"{needed_for} needs {', '.join(names)}, left out on request ({how})"
         error.args = (f"{self.path}: {told or error}",)
         return error
 
@@ -438,6 +615,7 @@ class Capture:
         whole: list[int] = []
         kinds = np.zeros(len(schema.EventKind), np.int64)
         names: list[NameChange] = []
+        strict = self._strict_checker() if self.read_mode == "strict" and not self._read else None
         for chunk in self._reader.chunks():
             events = chunk.events
             if len(events) and self._window is not None:
@@ -450,6 +628,8 @@ class Capture:
                 kinds += np.bincount(events.kind, minlength=len(kinds))
             if not self._read:
                 names.extend(chunk.names)
+            if strict is not None:
+                strict.feed(events, chunk.names)
             if len(events):
                 if first is None:
                     first = int(events.ts.min())
@@ -460,9 +640,17 @@ class Capture:
             if self._progress is not None:
                 self._progress(*self._reader.progress())
             yield Chunk(events, chunk.names)
+        cut = self._cut_cpus()
+        if cut and last is not None:
+            # Their data ends before the capture does: from their last record on they are unknown.
+            rows = EventColumns.unknown(len(cut))
+            rows.ts[:], rows.kind[:], rows.cpu[:] = last, int(schema.EventKind.LOST), cut
+            yield Chunk(rows)
         if whole and first is None:
             a, b = (f"{ns // 10**9}.{ns % 10**9:09d}" for ns in whole)
             raise UsageError(f"--time: no event in that span; the capture spans {a} to {b} s")
+        if strict is not None:
+            strict.finish(self._reader)
         if not self._read:
             self._read = True
             self._selected = {
@@ -471,6 +659,20 @@ class Capture:
             self._check_topology()
             self._names = names
             self._first, self._last = first, last
+
+    def _cut_cpus(self) -> list[int]:
+        """CPUs whose data was cut off, or broken (perhaps at its end)."""
+        if not self._reader.damaged:
+            return []
+        rows = self._reader.issues.table().to_pylist()
+        codes = ("data_cut", "page_cut", "bad_page", "bad_event", "bad_time")
+        return sorted({r["cpu"] for r in rows if r["code"] in codes and r["cpu"] is not None})
+
+    def _strict_checker(self) -> StrictReading:
+        # Its kernels are loaded only where somebody asks for it.
+        from traceana.strict import StrictReading
+
+        return StrictReading(self.path, self.meta, kernel=kernel_number(self.kernel))
 
     def _cut(self, events: EventColumns) -> EventColumns:
         assert self._window is not None

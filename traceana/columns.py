@@ -6,7 +6,8 @@ becomes an Arrow null in :meth:`EventColumns.to_arrow`. Times are never unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -91,11 +92,14 @@ class EventColumns:
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """The columns in the order of the schema."""
-        return tuple(getattr(self, f.name) for f in fields(self))
+        return (
+            self.ts, self.cpu, self.kind, self.pid, self.ctx, self.subject, self.prio, self.state,
+            self.other, self.other_prio, self.cpu_to, self.cpu_from, self.value, self.buffer,
+        )  # fmt: skip
 
     def take(self, rows: Any) -> EventColumns:
         """Rows by index, mask or slice."""
-        return EventColumns(*(column[rows] for column in self.arrays()))
+        return EventColumns(*[column[rows] for column in self.arrays()])
 
     @classmethod
     def concat(cls, parts: list[EventColumns]) -> EventColumns:
@@ -117,16 +121,16 @@ class EventColumns:
 
         out = []
         n = len(self)
-        for f, spec in zip(fields(self), schema.EVENTS.columns, strict=True):
-            data = np.ascontiguousarray(getattr(self, f.name))
-            dtype, null = _DTYPES[f.name]
+        whole, forms = _arrow_forms()
+        for column, (form, null) in zip(self.arrays(), forms, strict=True):
+            data = np.ascontiguousarray(column)
             valid, nulls = None, 0
-            if f.name not in _NEVER_NULL:
+            if null is not None:
                 bits = np.empty((n + 7) // 8, np.uint8)
-                nulls = int(pack_valid(data, dtype(null), bits))
+                nulls = int(pack_valid(data, null, bits))
                 valid = pa.py_buffer(bits) if nulls else None
-            out.append(pa.Array.from_buffers(spec.type, n, [valid, pa.py_buffer(data)], nulls))
-        return pa.RecordBatch.from_arrays(out, schema=schema.EVENTS.schema)
+            out.append(pa.Array.from_buffers(form, n, [valid, pa.py_buffer(data)], nulls))
+        return pa.RecordBatch.from_arrays(out, schema=whole)
 
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch | pa.Table) -> EventColumns:
@@ -142,6 +146,16 @@ class EventColumns:
                 data = pc.fill_null(data, pa.scalar(null, data.type))
             out[name] = np.asarray(data.to_numpy(zero_copy_only=False), dtype=dtype)
         return cls(**out)
+
+
+@cache
+def _arrow_forms() -> tuple[pa.Schema, list[tuple[pa.DataType, Any]]]:
+    """The schema of ``events``, and of each column its type and sentinel (None: never null)."""
+    forms = []
+    for spec in schema.EVENTS.columns:
+        dtype, null = _DTYPES[spec.name]
+        forms.append((spec.type, None if spec.name in _NEVER_NULL else dtype(null)))
+    return schema.EVENTS.schema, forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
     TraceanaError                       70  a fault of our own
     ├── UsageError                       2  an option or argument that cannot be served
+    │   └── RuleError                    6  a user's rule failed; the rest is given all the same
     ├── MissingEventsError               5  the capture holds no event that the question needs
     ├── LossError                        4  --fail-on-loss and recorded losses touch the result
     └── InputError                       3  the input is refused
         ├── FormatError                  3  not a capture, or not one of a known form
         ├── UnsupportedError             3  a known form of a kind that cannot serve
-        └── TruncatedError               3  cut before anything readable
+        ├── TruncatedError               3  cut before anything readable
+        └── ContradictionError           7  read strictly: records contradict each other
 
 Damage inside a readable capture is data, not an exception: it becomes rows of the
 ``issues`` table, and the command ends with exit status 4.
@@ -18,10 +20,12 @@ from __future__ import annotations
 from pathlib import Path
 
 __all__ = [
+    "ContradictionError",
     "FormatError",
     "InputError",
     "LossError",
     "MissingEventsError",
+    "RuleError",
     "TraceanaError",
     "TruncatedError",
     "UnsupportedError",
@@ -68,6 +72,59 @@ class MissingEventsError(TraceanaError):
             f"{needed_for} needs {', '.join(events)}; this capture has none "
             f"(record: trace-cmd record {record})"
         )
+
+
+class RuleError(UsageError):
+    """A user's rule failed: in which file, at which line, at which wakeup, how.
+
+    Parameters
+    ----------
+    path : str or Path
+        The rule's file.
+    what : str
+        What it did, in plain words.
+    line : int, optional
+        Line of that file.
+    rule : str
+        Its name; the file's stem if not given.
+
+    Attributes
+    ----------
+    ts, wakee : int or None
+        sched_waking time (ns) and dense task id of the wakeup at hand, where known.
+    wakeup : int or None
+        Its id in the ``wakeups`` table; ``at`` describes it in words.
+    """
+
+    exit_code = 6
+
+    def __init__(
+        self, path: str | Path, what: str, *, line: int | None = None, rule: str = ""
+    ) -> None:
+        self.path = str(path)
+        self.what = what
+        self.line = line
+        self.rule = rule or Path(path).stem
+        self.ts: int | None = None
+        self.wakee: int | None = None
+        self.wakeup: int | None = None
+        self.at = ""
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        where = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{where}: {self.what}" + (f" ({self.at})" if self.at else "")
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """The object that stands in ``failed_rules``."""
+        return {
+            "rule": self.rule,
+            "file": self.path,
+            "line": self.line,
+            "what": self.what,
+            "wakeup": self.wakeup,
+            "waking_ts": self.ts,
+        }
 
 
 class InputError(TraceanaError):
@@ -123,3 +180,23 @@ class UnsupportedError(InputError):
 
 class TruncatedError(InputError):
     """Cut before the first readable record."""
+
+
+class ContradictionError(InputError):
+    """``--read-mode strict``: what cannot be true was met, and no result is given.
+
+    Parameters
+    ----------
+    records : tuple of str
+        The records that contradict each other, a line each.
+    """
+
+    exit_code = 7
+
+    def __init__(
+        self, path: str | Path, what: str, *, records: tuple[str, ...] = (), hint: str | None = None
+    ) -> None:
+        super().__init__(path, what, hint=hint)
+        self.records = records
+        text = "\n".join([f"{self.path}: {what}", *records, *([f"({hint})"] if hint else [])])
+        self.args = (text,)

@@ -8,6 +8,15 @@ from traceana import schema
 
 __all__ = ["IssueLog"]
 
+#: The table's counts are int64; a damaged file may tell of more lost events than that.
+_MAX = (1 << 63) - 1
+
+
+def _harmless(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
 
 class IssueLog:
     """Collects rows of the ``issues`` table; a code repeated on one CPU is counted.
@@ -28,9 +37,15 @@ class IssueLog:
         cpu: int | None = None,
         count: int = 1,
     ) -> None:
-        """Book an occurrence (or ``count`` of them)."""
-        row = self._rows.setdefault((stage, code, cpu), [ts, cpu, stage, code, 0, text])
-        row[4] = int(row[4]) + count  # type: ignore[call-overload]
+        """Book an occurrence (or ``count`` of them).
+
+        What ``text`` quotes of a file stands in it with controls and ends of lines as escapes.
+        """
+        row = self._rows.get((stage, code, cpu))
+        if row is None:
+            row = [ts, cpu, stage, code, 0, _harmless(text)]
+            self._rows[stage, code, cpu] = row
+        row[4] = min(int(row[4]) + count, _MAX)  # type: ignore[call-overload]
 
     def __bool__(self) -> bool:
         return bool(self._rows)

@@ -14,6 +14,7 @@ blocks, blocks are drawn with replacement, recorded and estimated values of a bl
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,6 @@ Array = npt.NDArray[Any]
 
 #: Blocks of the bootstrap, and how often they are drawn. Fewer than MIN_BLOCKS: no interval.
 BLOCKS, DRAWS, MIN_BLOCKS = 50, 400, 8
-#: Values are counted in this many bins of equal share for the percentiles of a draw.
-_BINS = 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Backlog:
     n_cpus : number of CPUs
     """
 
-    def __init__(self, raw: dict[str, Array], n_cpus: int) -> None:
+    def __init__(self, raw: Mapping[str, Array], n_cpus: int) -> None:
         slices, gaps, w = raw["slices"], raw["gaps"], raw["wakeups"]
         self._ends = _per_cpu(slices["cpu"], slices["end"], n_cpus)
         self._idle = _per_cpu(gaps["cpu"], gaps["start"], n_cpus)
@@ -141,7 +140,10 @@ class Bootstrap:
         if self.usable:
             rng = np.random.default_rng(seed)
             draws = rng.integers(0, self.blocks, (DRAWS, self.blocks))
-            self._weights = np.apply_along_axis(np.bincount, 1, draws, minlength=self.blocks)
+            #: How often each draw has each block, float64[draws, blocks].
+            self.weights = np.apply_along_axis(np.bincount, 1, draws, minlength=self.blocks).astype(
+                np.float64
+            )
 
     def block_of(self, ts: Array) -> Array:
         """Block of each time, int64[n]."""
@@ -151,35 +153,13 @@ class Bootstrap:
     def sums(self, ts: Array, values: Array) -> Array:
         """The total of ``values`` in each draw, float64[draws]."""
         per_block = np.bincount(self.block_of(ts), weights=values, minlength=self.blocks)
-        return np.asarray(self._weights @ per_block)
+        return self.total(per_block)
 
-    def percentiles(
-        self, ts: Array, values: Array, edges: Array, shares: tuple[float, ...]
-    ) -> Array:
-        """Percentiles of ``values`` in each draw, float64[draws, shares].
-
-        ``edges`` are ascending values (see :meth:`edges`): a percentile comes back as the edge
-        that bounds its bin, so it is exact to one bin.
-        """
-        bins = np.minimum(np.searchsorted(edges, values, side="left"), len(edges) - 1)
-        cell = self.block_of(ts) * len(edges) + bins
-        table = np.bincount(cell, minlength=self.blocks * len(edges)).reshape(self.blocks, -1)
-        heap = np.cumsum(self._weights.astype(np.float64) @ table.astype(np.float64), axis=1)
-        out = np.empty((len(heap), len(shares)))
-        for i, share in enumerate(shares):
-            want = np.maximum(np.ceil(heap[:, -1] * share), 1)
-            reached = np.argmax(heap >= want[:, None], axis=1)
-            out[:, i] = edges[reached]
+    def total(self, per_block: Array) -> Array:
+        """The weighted sum over the blocks in each draw, float64[draws]."""
+        # Not by matrix product: its threads would spin longer than these few numbers take.
+        out: Array = np.einsum("db,b->d", self.weights, per_block)
         return out
-
-    @staticmethod
-    def edges(*values: Array) -> Array:
-        """Bin edges for several sets of values together: quantiles, and the largest."""
-        pool = np.sort(np.concatenate(values))
-        if not len(pool):
-            return np.zeros(1)
-        picks = np.unique(np.linspace(0, len(pool) - 1, min(_BINS, len(pool))).astype(np.int64))
-        return np.unique(pool[picks])
 
     @staticmethod
     def interval(draws: Array) -> tuple[float, float]:

@@ -35,6 +35,7 @@ __all__ = [
     "check_target",
     "escape",
     "format_ns",
+    "plural",
     "render",
     "render_facts",
     "write_text",
@@ -134,6 +135,15 @@ def format_ns(value: int | None) -> str:
     number = value / scale
     digits = 2 if abs(number) < 10 else 1 if abs(number) < 100 else 0
     return f"{number:.{digits}f} {unit}"
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """A number and its noun.
+
+    >>> plural(1, "event"), plural(1200, "event"), plural(2, "switch", "switches")
+    ('1 event', '1,200 events', '2 switches')
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def _column_unit(values: Sequence[Any]) -> tuple[int, str]:
@@ -307,12 +317,12 @@ def render_facts(
             f"| {_md_cell(escape(k))} | {_md_cell(escape(v))} |\n" for k, v in facts
         )
     size = max((len(k) for k, _ in facts), default=0)
-    return "".join(
-        (_BOLD + escape(k).ljust(size) + _PLAIN if color and k else escape(k).ljust(size))
-        + f"  {escape(v)}".rstrip()
-        + "\n"
-        for k, v in facts
-    )
+    lines = []
+    for key, value in facts:
+        label = escape(key).ljust(size) if value else escape(key)
+        label = _BOLD + label + _PLAIN if color and key else label
+        lines.append(f"{label}  {escape(value)}\n" if value else f"{label}\n")
+    return "".join(lines)
 
 
 def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,10 @@
 """The machine as it stood at each decided wakeup, rebuilt from the timeline; and rules asked there.
 
-The timeline's slices, gaps, wakeups and moves become a sequence of changes of state, each at the
-instant at which other CPUs could see it, not at which it was recorded (section 7.8-3: offsets are
-parameters of :class:`Offsets`). :class:`Replay` sorts them together with the instants at which
-the recorded wakeups looked, and hands both to the kernel in ``_replay_kernels``, which keeps idle,
-nr_running, pending, utilisation, load, recent CPUs and the idle-core hint, and asks a rule.
+The timeline's rows become a sequence of changes of state (``_replay_changes``), each at the instant
+at which other CPUs could see it. One pass over them (``_replay_settle_kernels``) keeps idle,
+nr_running, pending, utilisation, load, recent CPUs, budget and hint, follows the kernel's own path
+at every decision, and learns from where the wakeups went what no event tells. It leaves a log of
+states, on which each rule is then asked at the cost of copying them (``_replay_kernels``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana import _replay_kernels as k
+from traceana import _replay_path_kernels as path
+from traceana import _replay_settle_kernels as s
+from traceana import _replay_state as st
 from traceana import pelt, schema
 from traceana import rules as registry
 from traceana import topology as topo
-from traceana.rules._forms import BUDGET_UTIL, forms_for
+from traceana._replay_changes import Decisions, Offsets, changes_of, decisions_of
+from traceana.affinity import looks_pinned
+from traceana.pairs import woke_back
+from traceana.rules._forms import BUDGET_UTIL, Forms, forms_for
+from traceana.rules._isolated import call
 from traceana.rules._state import MAX_CPUS, make_machine, make_wakeups
 from traceana.thresholds import tunables
 
@@ -28,31 +35,19 @@ if TYPE_CHECKING:
     from traceana.capture import Capture
     from traceana.timeline import Timeline
 
-__all__ = ["Answers", "Offsets", "Replay"]
+__all__ = ["JITTER_NS", "Answers", "Offsets", "Replay", "Told", "Verdicts"]
 
 NULL = -(2**63)
-#: LOAD_AVG_MAX: an average times this is its sum.
-_PELT_MAX = 47742
+FOREVER = 2**62
+#: Instants are believed to within so many ns (on a machine of REFERENCE_COST).
+JITTER_NS = 300
+#: WF_SYNC is inferred from at most so many decisions of the first half.
+SYNC_ROWS = 200_000
+#: Loads start as they were on average in the first ns of the window.
+_START_NS = 10_000_000
+#: An edge says something of sync when so many of its outcomes only one value explains.
+_SYNC_FEW = 3
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """How far from their records changes become visible, ns (section 7.8; negative: before).
-
-    Measured on Linux 6.1 where a traced event costs about 0.65 us; on other machines the offsets
-    scale with that cost.
-    """
-
-    look: int = 700  # from sched_waking to the instant at which CPUs are looked at
-    current: int = -450  # curr of a CPU changes before its switch record
-    dequeue: int = -600  # nr_running falls before the switch record of a block
-    enqueue_direct: int = -350  # nr_running rises before a direct sched_wakeup
-    enqueue_remote: int = -550
-    pending_after_migrate: int = 700  # ttwu_pending is set after sched_migrate_task
-    pending_before_wakeup: int = -1300  # or, without one, before sched_wakeup
-    pending_clear: int = -450  # it is cleared before nr_running rises (kernels up to 6.1)
-    pull: int = 1600  # a pulled task is queued after its sched_migrate_task
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,42 @@ class Answers:
     certainty: Array
 
 
+@dataclass(frozen=True)
+class Told:
+    """Values to use in place of rebuilt ones, each an array over ``Replay.rows`` (or None).
+
+    ``sync`` uint8 (2: not told); ``nr_idle_scan`` and ``idle_core`` int32 (``UNTOLD``: not told).
+    """
+
+    sync: Array | None = None
+    nr_idle_scan: Array | None = None
+    idle_core: Array | None = None
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the kernel's own path says of each decision (``Replay.rows``).
+
+    ``rows`` VERDICT[n]; ``sets`` int32[n, SET_MAX], the possible set's first CPUs, -1 behind them;
+    ``asks`` ASK[n]; ``log`` LOG[k].
+    """
+
+    rows: Array
+    sets: Array
+    asks: Array
+    log: Array
+
+
 class Replay:
     """Changes of state and decision instants of one timeline.
+
+    Parameters
+    ----------
+    cap, timeline : the capture and its timeline, or a part of that
+    offsets : how far records lie from what they tell of, where recording takes REFERENCE_COST
+    refresh_ns : period of nr_idle_scan; default a tick
+    forms : which form each step has; default those of the capture's kernel
+    recorded_with_rule : the recorded kernel had one of the rules switched on
 
     Attributes
     ----------
@@ -79,6 +108,12 @@ class Replay:
         Wakeups that are re-decided: kind decided, with sched_waking, this_cpu, prev_cpu, and a
         placement.
     recorded_cpu : int32[n]
+    verdicts : Verdicts
+        The kernel's own path, with what outcomes before each decision have taught.
+    pinned : bool[n]
+        Decisions of tasks that seem to be pinned to one CPU: no rule moves them.
+    half_ts : int
+        Middle of the window: WF_SYNC is inferred from what lies before it.
     assumptions : list of str
         What had to be assumed; for the report.
     """
@@ -90,9 +125,16 @@ class Replay:
         *,
         offsets: Offsets | None = None,
         refresh_ns: int | None = None,
+        forms: Forms | None = None,
+        recorded_with_rule: bool = False,
     ) -> None:
         self._t = timeline
-        self._offsets = offsets or Offsets()
+        # A rule in the recorded kernel keeps wakeups from idle CPUs as a small budget would: its
+        # outcomes say nothing of the budget.
+        self._learn_until = -FOREVER if recorded_with_rule else FOREVER
+        cost = cap.event_cost_ns
+        self._offsets = (offsets or Offsets()).scaled(cost)
+        self.jitter_ns = round(JITTER_NS * (self._offsets.look / Offsets.look))
         self.assumptions: list[str] = []
         w = timeline.raw["wakeups"]
         placed = np.where(w["placed"] >= 0, w["placed"], w["ran"])
@@ -114,23 +156,22 @@ class Replay:
             raise UsageError(f"whatif handles {MAX_CPUS} CPUs, this capture has {self.n_cpus}")
         self.tunables = tunables(cap.kernel, int(self._arrays.online.sum()))
         self.assumptions += list(self.tunables.assumed)
-        self._forms = forms_for(cap.kernel)
-        if self._forms.approximate:
-            self.assumptions.append(
-                "kernel release older than 4.17 or not known: forms of 6.1 or 4.17"
-            )
-        if self._forms.budget_form != BUDGET_UTIL:
-            self.assumptions.append(
-                "this kernel limits the scan by SIS_PROP, which no event shows: rebuilt as SIS_UTIL"
-            )
-        hz = timeline.hz
-        self._refresh = refresh_ns or 1_000_000_000 // hz
-        self.assumptions.append(
-            f"nr_idle_scan: from rebuilt utilisation, renewed every {self._refresh // 1000} us "
-            "(period and phase of the kernel's are not recorded)"
-        )
+        self.forms = forms or forms_for(cap.kernel)
+        self._assume(cost)
+        self._refresh = refresh_ns or 1_000_000_000 // timeline.hz
         self._start = cap.start_state
-        self._changes = self._collect()
+        self._woke_back = self._last_wakees()
+        self.half_ts = (timeline.first_ts + timeline.last_ts) // 2
+        self._decisions = decisions_of(timeline.raw, self.rows, self._offsets)
+        self._changes = changes_of(
+            timeline.raw,
+            self.rows,
+            self.recorded_cpu,
+            self._decisions,
+            self._offsets,
+            first_ts=timeline.first_ts,
+            clears_last=self.forms.release >= 6002,
+        )
         self._sync = self._infer_sync()
         open_ = int((self._sync == 2).sum())
         if open_:
@@ -144,105 +185,196 @@ class Replay:
                 f"wakee_flips unknown for {unknown} of {len(self.rows)} wakeups (no start state): "
                 "taken as not wide"
             )
+        self.verdicts = self.settle(learn_until=self._learn_until)
+        self.pinned = looks_pinned(
+            w["wakee"][self.rows], self.recorded_cpu, self.verdicts.rows["why"] < 0
+        )
+        if self.pinned.any():
+            tasks = len(np.unique(w["wakee"][self.rows][self.pinned]))
+            self.assumptions.append(
+                f"{tasks} tasks seem to be pinned to one CPU (no event tells): no rule moves their "
+                f"{int(self.pinned.sum())} wakeups"
+            )
+
+    def _assume(self, cost: int | None) -> None:
+        if self.forms.approximate:
+            self.assumptions.append(
+                "kernel release older than 4.17 or not known: forms of 6.1 or 4.17"
+            )
+        if self.forms.budget_form != BUDGET_UTIL:
+            self.assumptions.append(
+                "this kernel limits the scan by SIS_PROP, which no event shows: rebuilt as SIS_UTIL"
+            )
+        self.assumptions.append(
+            "nr_idle_scan and the idle-core hint are in no event: rebuilt from utilisation and "
+            "idle cores, and corrected by where earlier wakeups went"
+        )
+        if cost is None:
+            self.assumptions.append(
+                "too few events to say what recording one costs: instants as on a machine with "
+                "0.8 us an event"
+            )
+
+    @property
+    def decisions(self) -> Decisions:
+        """When the selections began and ended."""
+        return self._decisions
 
     def named_params(self, rule: registry.Rule, overrides: Mapping[str, int]) -> dict[str, int]:
         """The parameters that a rule is asked with."""
         p = rule.parameters(self.tunables, overrides)
         return {param.name: int(v) for param, v in zip(rule.text.params, p, strict=False)}
 
+    def plain(self) -> Array:
+        """VERDICT[n] of the path with nothing inferred: no set, no outcome used."""
+        sync = np.where(self._seldom_blocks() == 0, 0, 1).astype(np.uint8)
+        return self.settle(sync=sync, learn_until=-FOREVER, explore=False).rows
+
+    def frozen(self) -> Array:
+        """VERDICT[n] of the path when outcomes of the window's second half teach nothing."""
+        return self.settle(learn_until=self.half_ts, explore=False).rows
+
+    def core_and_llc(self) -> tuple[Array, Array]:
+        """Core and LLC of each CPU (int32[cpus])."""
+        return self._arrays.core, self._arrays.llc
+
     def ask(self, rule: registry.Rule, overrides: Mapping[str, int]) -> Answers:
         """Where the rule puts each wakeup of ``rows``."""
         p = rule.parameters(self.tunables, overrides)
-        out = self._run(rule, p, self._sync)
+        out = np.zeros(len(self.rows), st.OUTCOME)
+        # A user's rule is asked in its own process (rules/_isolated.py).
+        call(k.replay, (
+            self.verdicts.log, self.verdicts.asks, self._machine(), make_wakeups(1), p,
+            rule.decide, rule.blocked_by, out,
+        ), writes=(out,))  # fmt: skip
+        out["cpu"][self.pinned] = self.recorded_cpu[self.pinned]
+        out["reason"][self.pinned] = 0
         return Answers(out["cpu"], out["reason"], out["blocked"], out["ahead"], out["certainty"])
 
-    def mainline(self, sync: Array | None = None) -> Array:
-        """The kernel's own path on the rebuilt state (OUT rows: cpu, step, affine …)."""
-        rule = registry.load("mainline")
-        return self._run(rule, rule.parameters(self.tunables), self._sync if sync is None else sync)
+    def settle(
+        self,
+        told: Told | None = None,
+        *,
+        learn_until: int = FOREVER,
+        explore: bool = True,
+        spread: int = 1,
+        flip_hint: bool = True,
+        jitter_ns: int | None = None,
+        sync: Array | None = None,
+        shift_ns: int = 0,
+        until: int | None = None,
+    ) -> Verdicts:
+        """The kernel's own path at every decision.
 
-    # --- the state ---
+        Parameters
+        ----------
+        told : values to use in place of rebuilt ones
+        learn_until : outcomes of decisions before it correct budget and hint for the later ones
+        explore : compute possible sets
+        spread, flip_hint, jitter_ns : how far budget, hint and instants may be wrong in these
+        sync : in place of what was inferred
+        shift_ns : all instants of selections later by so much
+        until : stop there
+        """
+        told = told or Told()
+        n = len(self.rows)
+        changes = self._changes
+        if until is not None:
+            changes = changes[: int(np.searchsorted(changes["ts"], until))]
+        tasks, cfs, places = self._averages(changes)
+        machine, members, starts = self._machine(), *self._members()
+        m = machine[0]
+        n_llcs = int(m["n_llcs"])
+        hints = np.full((n_llcs, st.HISTORY, 2), -FOREVER, np.int64)
+        hints[:, :, 1] = m["llcs"]["idle_core"][:n_llcs, None]
+        asks = self._asks(self._sync if sync is None else sync, told, shift_ns)
+        out = np.zeros(n, st.VERDICT)
+        out["why"] = -2
+        sets = np.full((n, st.SET_MAX), -1, np.int32)
+        log = np.zeros(len(changes) * 13 // 10 + 4 * n + 4 * self.n_cpus + 64, st.LOG)
+        jitter = self.jitter_ns if jitter_ns is None else jitter_ns
+        config = np.array(
+            [
+                self._t.first_ts, self._refresh, learn_until, spread, int(flip_hint),
+                jitter if explore else -1,
+            ],
+            np.int64,
+        )  # fmt: skip
+        votes = np.zeros((n_llcs, int(np.diff(starts).max(initial=0)) + 1), np.int64)
+        used = s.settle(
+            changes, asks, machine, make_wakeups(1), tasks, cfs, places,
+            np.zeros(self.n_cpus, np.int64), members, starts, self._offsets.times(), config, votes,
+            out, sets, log, path.history(self.n_cpus), hints,
+        )  # fmt: skip
+        return Verdicts(out, sets, asks, log[:used])
 
-    def _collect(self) -> Array:
-        """All changes and decision instants, in the order in which they could be seen."""
-        o, raw, t = self._offsets, self._t.raw, self._t
-        w, s, g, m = raw["wakeups"], raw["slices"], raw["gaps"], raw["moves"]
-        before = t.first_ts - 1_000_000
-        parts: list[Array] = []
+    # --- what the state starts with ---
 
-        def put(ts: Array, what: int, cpu: Array, task: Array, aux: Array | int) -> None:
-            part = np.empty(len(ts), k.CHANGE)
-            part["ts"], part["what"], part["cpu"], part["task"], part["aux"] = (
-                ts,
-                what,
-                cpu,
-                task,
-                aux,
-            )
-            parts.append(part)
+    def _averages(self, changes: Array) -> tuple[Array, Array, Array]:
+        """Tasks' and CPUs' averages, and places, as at the window's begin.
 
-        s = s[s["cpu"] >= 0]
-        start = np.where(s["start"] != NULL, s["start"] + o.current, before)
-        # A slice of unknown begin in the middle: a switch is missing; it began by its end.
-        late = (s["start"] == NULL) & ~_first_of_cpu(s["cpu"], raw)
-        start[late] = np.where(s["end"][late] != NULL, s["end"][late] + o.dequeue - 1, before)
-        # On an idle CPU the task's time runs from its enqueue on (see switch_in of the timeline).
-        woken = _enqueue_on_idle(s, w, t.first_ts)
-        start = np.where(woken != NULL, woken + o.enqueue_remote + 1, start)
-        put(start, k.CURR, s["cpu"], s["task"], np.where(s["dur"] == NULL, -1, s["dur"]))
-        ended = s["end"] != NULL
-        e = s[ended]
-        blocks = e["reason"] <= 1
-        blocks |= e["reason"] == schema.EndReason.DEAD
-        ran = np.where(
-            e["runtime"] > 0, e["runtime"], np.where(e["start"] != NULL, e["end"] - e["start"], 0)
-        )
-        put((e["end"] + o.dequeue)[blocks], k.OFF, e["cpu"][blocks], e["task"][blocks], ran[blocks])
-        put(
-            (e["end"] + o.current)[~blocks] - 1,
-            k.OUT,
-            e["cpu"][~blocks],
-            e["task"][~blocks],
-            ran[~blocks],
-        )
-        start = np.where(g["start"] != NULL, g["start"] + o.current, before)
-        put(start, k.CURR, g["cpu"], np.full(len(g), -1), 0)
-        q = w[(w["wakeup"] != NULL) & (w["placed"] >= 0) & (w["counts"] == 1)]
-        remote = q["queueing"] == 1
-        up = q["wakeup"] + np.where(remote, o.enqueue_remote, o.enqueue_direct)
-        up = np.maximum(up, np.where(q["waking"] != NULL, q["waking"], up))
-        put(up, k.ENQ, q["placed"], q["wakee"], 0)
-        r, up = q[remote & (q["waking"] != NULL)], up[remote & (q["waking"] != NULL)]
-        early = np.where(
-            r["mig"] != NULL,
-            r["mig"] + o.pending_after_migrate,
-            r["wakeup"] + o.pending_before_wakeup,
-        )
-        # Nobody sees his own booking.
-        early = np.minimum(np.maximum(early, r["waking"] + o.look + 1), up)
-        put(early, k.PEND, r["placed"], r["wakee"], 1)
-        clear = up + (o.pending_clear if self._forms.release < 6002 else 1)
-        put(np.maximum(clear, early), k.PEND, r["placed"], r["wakee"], 0)
-        put(m["ts"] + o.pull, k.MOVE, m["dst"], m["task"], 0)
-        # A selection ends before its migration is recorded.
-        look = w["waking"][self.rows] + o.look
-        mig = w["mig"][self.rows]
-        look = np.where(
-            mig != NULL, np.minimum(look, np.maximum(mig - 1, w["waking"][self.rows])), look
-        )
-        put(
-            look, k.LOOK, w["this_cpu"][self.rows], w["wakee"][self.rows], np.arange(len(self.rows))
-        )
-        changes = np.concatenate(parts)
-        return changes[np.argsort(changes["ts"], kind="stable")]
+        What a start state gives is taken from there. CPUs start with what they had on average in
+        the first 10 ms, half way to the mean of all. A task's load starts at its weight, as at its
+        fork: one that moves from CPU to CPU all the time keeps its load, since what it runs within
+        a period of 1 ms is forgotten with each move.
+        """
+        raw, first = self._t.raw, self._t.first_ts
+        tasks = raw["tasks"]
+        n = len(tasks)
+        averages = pelt.make_tasks(n)
+        averages["weight"] = [pelt.weight_of(int(q)) if q >= 100 else 1024 for q in tasks["prio"]]
+        cfs = pelt.make_cfs(self.n_cpus, first - 2_000_000)
+        places = np.zeros(n, st.PLACE)
+        places["queue"] = places["recent"] = places["cpu"] = -1
+        places["fair"] = (tasks["prio"] >= 100) | (tasks["prio"] == -32768)
+        if len(changes):
+            shares = s.time_shares(changes, n, first + _START_NS, self.n_cpus)
+            nr = shares[0, : self.n_cpus]
+            cfs["load_avg"] = (nr + nr[self._arrays.online == 1].mean()) / 2 * 1024
+            places["util"] = np.minimum(shares[2, :n] * 1024, 1024)
+        busy = self._t.cpus.column("busy_ns").to_numpy()
+        util = np.minimum(busy / max(self._t.last_ts - first, 1) * 1024, 1024).astype(np.int64)
+        cfs["util_avg"][: len(util)] = util[: self.n_cpus]
+        places["load"] = averages["weight"]
+        for name, value in (("util", "util_avg"), ("load", "load_avg")):
+            given = {
+                t.pid: getattr(t, value)
+                for t in (self._start.tasks if self._start else ())
+                if getattr(t, value) is not None
+            }
+            for i in np.flatnonzero((tasks["gen"] == 0) & (tasks["pid"] > 0)) if given else ():
+                places[name][i] = given.get(int(tasks["pid"][i]), places[name][i])
+        w, slices = raw["wakeups"], raw["slices"]
+        for task, cpu in ((slices["task"], slices["cpu"]), (w["wakee"], w["prev_cpu"])):
+            ids, at = np.unique(task, return_index=True)
+            good = (ids >= 0) & (cpu[at] >= 0) & (cpu[at] < self.n_cpus)
+            places["cpu"][ids[good]] = cpu[at][good]
+        return averages, cfs, places
+
+    def _last_wakees(self) -> Array:
+        """Whether each wakee's last_wakee is the task that wakes it."""
+        w, tasks = self._t.raw["wakeups"], self._t.raw["tasks"]
+        last: dict[int, int] = {}
+        if self._start is not None:
+            ids = {int(t["pid"]): i for i, t in enumerate(tasks) if t["gen"] == 0 and t["pid"] > 0}
+            last = {
+                ids[t.pid]: ids[t.last_wakee]
+                for t in self._start.tasks
+                if t.last_wakee in ids and t.pid in ids
+            }
+        decided = np.flatnonzero((w["kind"] == schema.WakeKind.DECIDED) & (w["waking"] != NULL))
+        rows = np.searchsorted(decided, self.rows)
+        d = w[decided]
+        return woke_back(d["waking"], d["current"], d["wakee"], rows, last)
 
     def _machine(self) -> Array:
         a = self._arrays
         machine = make_machine(
             self.n_cpus,
-            forms=self._forms,
+            forms=self.forms,
             core=a.core.tolist(),
             llc=a.llc.tolist(),
+            node=a.node.tolist(),
             online=[bool(v) for v in a.online],
         )
         m = machine[0]
@@ -260,132 +392,89 @@ class Replay:
                     m["llcs"][llc]["idle_core"] = core
         return machine
 
-    def _wakeups(self, sync: Array) -> Array:
-        """The fields of each decision that the timeline knows; the kernel fills in the rest."""
+    def _members(self) -> tuple[Array, Array]:
+        """CPUs of each LLC in compressed form: members, and where each LLC's begin."""
+        m = self._machine()[0]
+        n = self.n_cpus
+        rows = [
+            np.flatnonzero((m["cpus"]["llc"][:n] == g) & (m["cpus"]["online"][:n] == 1))
+            for g in range(int(m["n_llcs"]))
+        ]
+        starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+        return np.concatenate(rows).astype(np.int64), starts
+
+    def _asks(self, sync: Array, told: Told, shift_ns: int) -> Array:
+        """What the timeline knows of each decision; settle() adds the rest."""
         w = self._t.raw["wakeups"][self.rows]
-        out = np.zeros(len(w), k.ASK)
-        for name, column in (
-            ("waker_dur", "waker_dur"),
-            ("wakee_dur", "wakee_dur"),
-            ("waker_flips", "waker_flips"),
-            ("wakee_flips", "wakee_flips"),
-        ):
-            out[name] = np.where(w[column] == NULL, -1, w[column])
+        out = np.zeros(len(w), st.ASK)
+        for name in ("waker_dur", "wakee_dur", "waker_flips", "wakee_flips"):
+            out[name] = np.where(w[name] == NULL, -1, w[name])
         out["ts"] = w["waking"]
+        out["look"] = self._decisions.look + shift_ns
+        out["limit"] = np.maximum(self._decisions.limit, out["look"])
         out["waker"], out["wakee"] = w["current"], w["wakee"]
         out["this_cpu"], out["prev_cpu"] = w["this_cpu"], w["prev_cpu"]
         out["recorded"] = self.recorded_cpu
         out["task_ctx"] = w["context"] == schema.WakeContext.TASK
         pinned = self._t.raw["tasks"]["pinned"]
         out["kthread"] = np.where(w["current"] >= 0, pinned[np.maximum(w["current"], 0)], 0)
-        out["sync"] = sync
+        out["woke_back"] = self._woke_back
+        out["sync"] = sync if told.sync is None else np.where(told.sync == 2, sync, told.sync)
+        out["used_sync"] = out["sync"] != 0
+        out["tell_nr"] = st.UNTOLD if told.nr_idle_scan is None else told.nr_idle_scan
+        out["tell_hint"] = st.UNTOLD if told.idle_core is None else told.idle_core
         return out
 
-    def _run(self, rule: registry.Rule, p: Array, sync: Array) -> Array:
-        mainline = registry.load("mainline")
-        out = np.zeros(len(self.rows), k.OUTCOME)
-        tasks = self._t.raw["tasks"]
-        n = len(tasks)
-        pelt_tasks, cfs = (
-            pelt.make_tasks(n),
-            pelt.make_cfs(self.n_cpus, self._t.first_ts - 2_000_000),
-        )
-        pelt_tasks["weight"] = [pelt.weight_of(int(q)) if q >= 100 else 1024 for q in tasks["prio"]]
-        places = np.zeros(n, k.PLACE)
-        places["queue"] = -1
-        places["recent"] = -1
-        places["seed"] = -1
-        places["fair"] = (tasks["prio"] >= 100) | (tasks["prio"] == -32768)
-        if self._start is not None:
-            by_pid = {t.pid: t.util_avg for t in self._start.tasks if t.util_avg is not None}
-            for i in np.flatnonzero((tasks["gen"] == 0) & (tasks["pid"] > 0)):
-                places[i]["seed"] = by_pid.get(int(tasks["pid"][i]), -1)
-        # Each CPU starts with its measured busy share (section 7.3).
-        busy = self._t.cpus.column("busy_ns").to_numpy()
-        share = busy / max(self._t.last_ts - self._t.first_ts, 1)
-        util = np.minimum(share * 1024, 1024).astype(np.int64)
-        for name in ("util", "load"):
-            cfs[f"{name}_avg"][: len(util)] = util
-            cfs[f"{name}_sum"][: len(util)] = util * _PELT_MAX
-        machine = self._machine()
-        m = machine[0]
-        rows = [
-            np.flatnonzero(
-                (m["cpus"]["llc"][: self.n_cpus] == g) & (m["cpus"]["online"][: self.n_cpus] == 1)
-            )
-            for g in range(int(m["n_llcs"]))
-        ]
-        starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-        members = np.concatenate(rows).astype(np.int64)
-        k.replay(
-            self._changes, self._wakeups(sync), machine, make_wakeups(1), pelt_tasks, cfs,
-            places, np.zeros(self.n_cpus, np.int64), members, starts, p, np.zeros(1, np.int64),
-            rule.decide, rule.blocked_by, mainline.decide, self._t.first_ts, self._refresh, out,
-        )  # fmt: skip
-        return out
+    # --- WF_SYNC ---
 
     def _infer_sync(self) -> Array:
         """WF_SYNC per decision: 0, 1, or 2 where either may be (section 7.5).
 
-        0 where the edge's waker rarely blocks soon after. Else the outcomes tell: an edge whose
-        recorded CPUs only one value explains, clearly more often than the other, has that value.
+        Judged by the recorded outcomes of the window's first half: an edge (waker, wakee,
+        context) whose outcomes only one value explains, clearly more often than the other, has
+        that value; edges that say nothing follow the others of their context. Where these say
+        nothing, either, a waker that rarely blocks soon after does not wake with the flag.
         """
+        w = self._t.raw["wakeups"][self.rows]
+        n = len(w)
+        # Timers and devices wake without the flag; network packets (soft irq) may carry it.
+        hard = (w["context"] == schema.WakeContext.HARDIRQ) | (
+            w["context"] == schema.WakeContext.NMI
+        )
+        out = np.where(hard, 0, 2).astype(np.uint8)
+        if not (out == 2).any():
+            return out
+        until = self.half_ts
+        if n > SYNC_ROWS:
+            until = min(until, int(np.sort(w["waking"])[SYNC_ROWS]))
+        said = self.settle(sync=out, learn_until=until, spread=0, flip_hint=False, jitter_ns=0,
+                           until=until).rows  # fmt: skip
+        seen = (said["why"] > -2) & (out == 2) & (said["cpu1"] >= 0)
+        only0 = seen & (said["cpu0"] == self.recorded_cpu) & (said["cpu1"] != self.recorded_cpu)
+        only1 = seen & (said["cpu1"] == self.recorded_cpu) & (said["cpu0"] != self.recorded_cpu)
+        context = w["context"].astype(np.int64)
+        edge = (w["current"].astype(np.int64) * (len(self._t.raw["tasks"]) + 1) + w["wakee"]) * 8
+        verdict = _judge(edge + context, only0, only1)
+        verdict = np.where(verdict == 2, _judge(context, only0, only1), verdict)
+        verdict = np.where((verdict == 2) & (self._seldom_blocks() == 0), 0, verdict)
+        return np.where(out == 2, verdict, out).astype(np.uint8)
+
+    def _seldom_blocks(self) -> Array:
+        """0 where the waker of an edge rarely blocks soon after, else 255."""
         from traceana._timeline_tables import sync_share
 
-        share = sync_share(self._t.raw["wakeups"], self._t.raw["slices"], self._t.first_ts)[
-            self.rows
-        ]
-        n = len(self.rows)
-        if not n:
-            return np.zeros(0, np.uint8)
-        said = [
-            self.mainline(np.full(n, value, np.uint8))["cpu"] == self.recorded_cpu
-            for value in (0, 1)
-        ]
-        w = self._t.raw["wakeups"][self.rows]
-        edge = w["current"].astype(np.int64) * (len(self._t.raw["tasks"]) + 1) + w["wakee"]
-        _, which = np.unique(edge, return_inverse=True)
-        only0 = np.bincount(which, weights=said[0] & ~said[1])
-        only1 = np.bincount(which, weights=said[1] & ~said[0])
-        verdict = np.full(len(only0), 2, np.uint8)
-        verdict[(only0 >= 5) & (only0 > 3 * only1)] = 0
-        verdict[(only1 >= 5) & (only1 > 3 * only0)] = 1
-        out = verdict[which]
-        return np.where((share == 0) & (out == 2), 0, out).astype(np.uint8)
+        w = self._t.raw["wakeups"]
+        share: Array = sync_share(w, self._t.raw["slices"], self._t.first_ts)[self.rows]
+        return share
 
 
-def _enqueue_on_idle(s: Array, w: Array, first_ts: int) -> Array:
-    """Per slice: the sched_wakeup that put its task onto an idle CPU, if it ran at once."""
-    q = w[
-        (w["run"] != NULL)
-        & (w["wakeup"] != NULL)
-        & (w["placed_idle"] == 1)
-        & (w["ran"] == w["placed"])
-    ]
-    q = q[(q["run"] - q["wakeup"] >= 0) & (q["run"] - q["wakeup"] < 20_000)]
-    out = np.full(len(s), NULL, np.int64)
-    if not len(q) or not len(s):
-        return out
-    span = int(max(q["run"].max(), s["start"].max())) - first_ts + 2
-    have = q["ran"].astype(np.int64) * span + (q["run"] - first_ts)
-    order = np.argsort(have, kind="stable")
-    have = have[order]
-    want = s["cpu"].astype(np.int64) * span + (
-        np.where(s["start"] == NULL, first_ts, s["start"]) - first_ts
-    )
-    i = np.minimum(np.searchsorted(have, want), len(have) - 1)
-    hit = (have[i] == want) & (s["start"] != NULL)
-    out[hit] = q["wakeup"][order][i[hit]]
+def _judge(group: Array, only0: Array, only1: Array) -> Array:
+    """Per row: the value that clearly more outcomes of its group ask for, 2 where none does."""
+    _, which = np.unique(group, return_inverse=True)
+    n0 = np.bincount(which, weights=only0)
+    n1 = np.bincount(which, weights=only1)
+    verdict = np.full(len(n0), 2, np.uint8)
+    verdict[(n0 >= _SYNC_FEW) & (n0 > 3 * n1)] = 0
+    verdict[(n1 >= _SYNC_FEW) & (n1 > 3 * n0)] = 1
+    out: Array = verdict[which]
     return out
-
-
-def _first_of_cpu(cpu: Array, raw: dict[str, Array]) -> Array:
-    """Which rows are the first of their CPU's slices (gaps of unknown begin come first, too)."""
-    open_gap = np.zeros(int(cpu.max(initial=-1)) + 1, bool)
-    g = raw["gaps"]
-    begins = g["cpu"][(g["start"] == NULL) & (g["cpu"] < len(open_gap))]
-    open_gap[begins] = True
-    first = np.zeros(len(cpu), bool)
-    _, i = np.unique(cpu, return_index=True)
-    first[i] = True
-    return first & ~open_gap[cpu]

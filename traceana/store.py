@@ -6,6 +6,7 @@ any other capture, as long as it holds ``events``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,16 +19,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traceana import schema
+from traceana import _parquet, output, schema
+from traceana import _store_content as content
+from traceana import topology as topo
 from traceana.columns import Chunk, EventColumns, NameChange
 from traceana.errors import FormatError, InputError, UsageError
 from traceana.issues import IssueLog
+from traceana.parsers.glimpse import Glimpse
 from traceana.parsers.reader import Lost, ReaderMeta
+from traceana.parts import PART_ROWS, TABLES, Part, Rows
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
+    from traceana.timeline import Timeline
 
-__all__ = ["STORED", "StoreReader", "is_store", "write"]
+__all__ = ["STORED", "StoreReader", "glimpse", "is_store", "write"]
 
 #: Tables that ``convert`` can write.
 STORED = (
@@ -42,6 +48,8 @@ STORED = (
     "meta",
 )
 _ROWS = 1 << 20
+#: What Arrow and the checks raise for a file that is no table of a store.
+_UNREADABLE = (OSError, pa.ArrowException, schema.SchemaError, ValueError, KeyError, TypeError)
 
 
 def is_store(path: Path) -> bool:
@@ -96,17 +104,23 @@ def write(
 
 
 def _write_tables(cap: Capture, work: Path, wanted: list[str]) -> None:
-    if "events" in wanted:
-        with pq.ParquetWriter(
-            work / "events.parquet", schema.EVENTS.schema, compression="zstd"
-        ) as out:
-            for batch in cap.event_batches():
-                out.write_batch(batch, row_group_size=_ROWS)
-    if any(name in wanted for name in ("tasks", "slices", "wakeups", "idle_gaps")):
-        timeline = cap.timeline()
-        for name in ("tasks", "slices", "wakeups", "idle_gaps"):
-            if name in wanted:
-                _put(work, name, getattr(timeline, name))
+    with contextlib.ExitStack() as stack:
+        events = None
+        if "events" in wanted:
+            out = stack.enter_context(_writer(work, "events"))
+
+            def events(batch: EventColumns) -> None:
+                out.write_batch(batch.to_arrow())
+
+        if any(name in wanted for name in ("tasks", *TABLES)):
+            sink = _StoreSink(work, [name for name in TABLES if name in wanted])
+            timeline = cap.stream(sink, events)
+            if "tasks" in wanted:
+                _put(work, "tasks", timeline.tasks)
+            sink.close(timeline)
+        elif events is not None:
+            for batch in cap.event_columns():
+                events(batch)
     if "names" in wanted or "events" in wanted:
         _put(work, "names", cap.names())
     _put(work, "topology", cap.topology)
@@ -122,6 +136,9 @@ def _write_tables(cap: Capture, work: Path, wanted: list[str]) -> None:
             "events": lost.events,
             "marks": lost.marks,
             "per_cpu": {str(c): n for c, n in lost.per_cpu.items()},
+            "counters": {
+                "all" if c is None else str(c): asdict(told) for c, told in lost.counters.items()
+            },
         },
         "damaged": cap.damaged,
     }
@@ -146,8 +163,58 @@ def _plain_state(cap: Capture) -> dict[str, Any]:
     }
 
 
+def _writer(work: Path, name: str) -> _parquet.TableFile:
+    return _parquet.TableFile(work / f"{name}.parquet", name)
+
+
 def _put(work: Path, name: str, table: pa.Table) -> None:
-    pq.write_table(table, work / f"{name}.parquet", compression="zstd", row_group_size=_ROWS)
+    with _writer(work, name) as out:
+        out.write_table(table)
+
+
+class _StoreSink:
+    """Writes the timeline's rows to the store part by part (satisfies ``parts.Sink``)."""
+
+    hold_rows = PART_ROWS
+    part_rows = PART_ROWS
+
+    def __init__(self, work: Path, wanted: Sequence[str]) -> None:
+        self._work = work
+        self._wanted = wanted
+        self._out: dict[str, _parquet.TableFile] = {}
+
+    def take(self, part: Part) -> None:
+        for name in self._wanted:
+            if name not in self._out:
+                self._out[name] = _writer(self._work, name)
+            self._out[name].write_table(part.tables[name])
+
+    def rows(self) -> Rows:
+        self._finish()
+        return self
+
+    def forget(self, name: str) -> None:
+        if name in self._wanted:
+            _put(self._work, name, schema.empty(name))
+
+    def study(self, whole: Timeline) -> None:
+        return None
+
+    def table(self, name: str) -> pa.Table:
+        return pq.read_table(self._work / f"{name}.parquet")
+
+    def chunks(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield self.table(name).select(list(columns))
+
+    def _finish(self) -> None:
+        for out in self._out.values():
+            out.close()
+
+    def close(self, timeline: Timeline) -> None:
+        """Write what stayed in memory, where the capture was short."""
+        if not self._out:
+            for name in self._wanted:
+                _put(self._work, name, timeline.rows.table(name))
 
 
 class StoreReader:
@@ -159,19 +226,17 @@ class StoreReader:
             document = json.loads((path / "meta.json").read_text())
             version = document["schema_version"]
             meta = document["meta"]
-            self.meta = ReaderMeta(**meta)
-            self.counts: dict[str, int] = {str(k): int(v) for k, v in document["counts"].items()}
-            lost = document["lost"]
-            self.lost = Lost(
-                lost["events"], lost["marks"], {int(c): n for c, n in lost["per_cpu"].items()}
-            )
+            self.meta: ReaderMeta = content.meta_of(meta)
+            self.counts: dict[str, int] = content.counts_of(document["counts"])
+            self.lost: Lost = content.lost_of(document["lost"])
             self.damaged = bool(document["damaged"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(path, f"not a usable .traceana store: meta.json: {error}") from error
+            text = f"not a usable .traceana store: meta.json: {_one_line(error)}"
+            raise FormatError(path, text) from error
         if version != schema.SCHEMA_VERSION:
             raise FormatError(
                 path,
-                f"store of schema version {version}, this traceana reads {schema.SCHEMA_VERSION}",
+                f"store of schema version {version!r}, this traceana reads {schema.SCHEMA_VERSION}",
                 hint="convert the capture anew",
             )
         if not (path / "events.parquet").is_file():
@@ -185,8 +250,8 @@ class StoreReader:
             if row["stage"] == "parse":
                 self.issues.add(
                     "parse",
-                    row["code"],
-                    row["text"],
+                    output.escape(row["code"]),
+                    output.escape(row["text"]),
                     ts=row["ts"],
                     cpu=row["cpu"],
                     count=row["count"],
@@ -198,10 +263,14 @@ class StoreReader:
     def _table(self, name: str) -> pa.Table:
         file = self.path / f"{name}.parquet"
         try:
-            table = pq.read_table(file)
+            with pq.ParquetFile(file) as parquet:
+                content.check_rows(parquet, file.stat().st_size)
+                table = parquet.read()
             schema.check(table, name)
-        except (OSError, pa.ArrowException, schema.SchemaError) as error:
-            raise FormatError(file, f"table cannot be read: {error}") from error
+            if name == "topology":
+                content.check_topology(table, topo.MAX_CPUS)
+        except _UNREADABLE as error:
+            raise FormatError(file, f"table cannot be read: {_one_line(error)}") from error
         return table
 
     def chunks(self) -> Iterator[Chunk]:
@@ -217,16 +286,18 @@ class StoreReader:
         ]
         file = self.path / "events.parquet"
         self._done = 0
+        last = -(1 << 62)
         try:
             with pq.ParquetFile(file) as events:
+                content.check_rows(events, self._total)
                 rows = max(events.metadata.num_rows, 1)
                 for batch in events.iter_batches(_ROWS):
-                    columns = EventColumns.from_arrow(batch)
+                    columns, last = content.check_events(batch, last)
                     self._done += self._total * len(columns) // rows
                     yield Chunk(columns, names)
                     names = []
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise FormatError(file, f"events cannot be read: {error}") from error
+        except _UNREADABLE as error:
+            raise FormatError(file, f"events cannot be read: {_one_line(error)}") from error
 
     def extra_events(self, name: str) -> pa.Table:
         raise UsageError(f"{name}: a store holds the known events only; open the capture itself")
@@ -239,6 +310,38 @@ class StoreReader:
 
     def progress(self) -> tuple[int, int]:
         return min(self._done, self._total), self._total
+
+
+def glimpse(path: Path) -> Glimpse:
+    """What the store tells of itself without reading its events.
+
+    Raises
+    ------
+    FormatError
+        It is no usable store.
+    """
+    reader = StoreReader(path)
+    out = Glimpse(reader.meta, dict(sorted(reader.counts.items())), lost=reader.lost)
+    out.issues.extend(reader.issues)
+    out.topology = reader.topology()
+    out.damaged = reader.damaged
+    out.unknown.add("windows")
+    file = path / "events.parquet"
+    try:
+        told = pq.read_metadata(file)
+        ends = [told.row_group(i).column(0).statistics for i in range(told.num_row_groups)]
+    except _UNREADABLE as error:
+        raise FormatError(file, f"events cannot be read: {_one_line(error)}") from error
+    if ends and all(s is not None and s.has_min_max for s in ends):
+        out.span = min(s.min for s in ends), max(s.max for s in ends)
+    elif ends:
+        out.unknown.add("span_ns")
+    return out
+
+
+def _one_line(error: Exception) -> str:
+    """What Arrow or JSON says, without the ends of lines and controls that it may quote."""
+    return " ".join(ascii(str(error))[1:-1].replace("\\n", " ").split())
 
 
 def _raw(comm: str) -> bytes:

@@ -96,12 +96,17 @@ class Tunables:
 
     @property
     def short_threshold_ns(self) -> int:
-        """SIS_SHORT v4 to v7 (and Abel's rule): short is 0 < dur_avg < this.
+        """SIS_SHORT v5 to v7 (and Abel's rule): short is 0 < dur_avg < this.
 
         The kernel tests ``dur_avg * 8 < slice``; for a slice that 8 does not divide this is
         rounded up, so that the two tests agree for every integer.
         """
         return -(-self.slice_ns // 8)
+
+    @property
+    def short_limit_ns(self) -> int:
+        """SIS_SHORT v4 as posted, ``dur_avg * 8 <= slice``: the longest dur_avg that is short."""
+        return self.slice_ns // 8
 
 
 def _default_slice(release: Release | None) -> tuple[str, int, tuple[str, ...]]:

@@ -12,7 +12,7 @@ idle task is current, by sched_switch; a CPU without a switch record runs whoeve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,13 @@ import pyarrow as pa
 
 from traceana import _timeline_state as k
 from traceana import schema
-from traceana._place_kernels import close_gap, take_current, task_of
+from traceana._place_kernels import close_gap, close_slice, take_current, task_of
+from traceana._timeline_blocks import Blocks, Columns
 from traceana._timeline_kernels import advance
-from traceana._wake_kernels import give_up
+from traceana._wake_kernels import give_up, index_edges
 from traceana.columns import EventColumns, NameChange
 from traceana.issues import IssueLog
+from traceana.parts import Cut, Rows, Sink
 from traceana.start_state import StartState
 from traceana.thresholds import kernel_number
 from traceana.workload import group_names
@@ -36,6 +38,8 @@ __all__ = ["Timeline", "TimelineBuilder", "Traits", "kernel_number", "survey"]
 NULL = k.NULL
 #: CPU ids above this are not believed (a damaged file could ask for any amount of memory).
 CPU_LIMIT = 65536
+#: Rows that may become final before they are put in their places.
+OUT_ROWS = 1 << 13
 _PER_CPU_KTHREAD = re.compile(
     rb"^(kworker|ksoftirqd|migration|cpuhp|rcuc|ktimers|irq_work|backlog_napi|watchdog|idle_inject)/\d+(:|$)"
 )
@@ -57,15 +61,14 @@ _REPAIR_TEXT = {
 class Timeline:
     """The tables of one capture, and the arrays behind them.
 
-    ``windows`` maps CPU to (begin, end) of its data in ns; ``first_ts`` and ``last_ts`` are the
-    capture's. ``cpus_seen`` are CPUs with at least one event; ``idle_ns`` and ``busy_ns`` add up,
-    with ``unknown_ns``, to each CPU's window times the capture's span.
+    ``first_ts`` and ``last_ts`` are the capture's; ``cpus`` says per CPU from when to when its data
+    go and how much of the span it was idle, busy, or unknown. ``slices``, ``wakeups`` and
+    ``idle_gaps`` come from ``rows``: they lie in memory, or on disk where the capture is long; then
+    each use of such a property maps the file anew, so keep no more of it than is needed.
     """
 
     tasks: pa.Table
-    slices: pa.Table
-    wakeups: pa.Table
-    idle_gaps: pa.Table
+    rows: Rows
     issues: IssueLog
     first_ts: int
     last_ts: int
@@ -73,8 +76,26 @@ class Timeline:
     dur_source: schema.DurSource
     hz: int
     kernel: int
-    #: Structured arrays of ``_timeline_kernels`` (WAKE, SLICE, GAP, MOVE, TASK), for later stages.
-    raw: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    #: Structured arrays of ``_timeline_state`` (WAKE, SLICE, GAP, MOVE, TASK), for later stages; of
+    #: the window of ``study`` only where the rows lie on disk.
+    raw: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    #: A stretch of a long capture whose rows are in memory; None where all are.
+    study: Timeline | None = None
+
+    @property
+    def slices(self) -> pa.Table:
+        """The ``slices`` table."""
+        return self.rows.table("slices")
+
+    @property
+    def wakeups(self) -> pa.Table:
+        """The ``wakeups`` table."""
+        return self.rows.table("wakeups")
+
+    @property
+    def idle_gaps(self) -> pa.Table:
+        """The ``idle_gaps`` table."""
+        return self.rows.table("idle_gaps")
 
     def __repr__(self) -> str:
         told = (
@@ -148,6 +169,10 @@ class TimelineBuilder:
         For samples of dur_avg made from switches: what lies between a task's dequeue and its
         switch record more than between an enqueue on an idle CPU and its sched_wakeup. One
         event's cost where the capture holds sched_stat_runtime at that place but it is ignored.
+    sink : Sink, optional
+        Takes the rows part by part once there are more than it wants to see in memory.
+    rows : False where only ``tasks`` and ``cpus`` are wanted: slices, wakeups and gaps are then
+        not kept.
     """
 
     def __init__(
@@ -162,25 +187,43 @@ class TimelineBuilder:
         traits: Traits | None = None,
         leave_ns: int = 0,
         workload: Sequence[tuple[str, str]] = (),
+        sink: Sink | None = None,
+        rows: bool = True,
     ) -> None:
         self.issues = IssueLog()
+        self._rows = rows
+        self._sink = sink
+        self._parts = 0
+        self._cut = Cut(0, 0, 0, NULL)
+        self._begin_ts = NULL
         self._llc = np.zeros(0, np.int32) if llc is None else np.asarray(llc, np.int32)
         n_llc = int(self._llc.max()) + 1 if len(self._llc) else 1
         self._start = start
         self._workload = tuple(workload)
         self.hz = hz or (start.hz if start and start.hz else 0) or 250
         self.kernel = kernel
-        self._T = np.empty(1 << 12, k.TASK)
-        self._L = np.empty(1 << 16, k.SLICE)
-        self._W = np.empty(1 << 16, k.WAKE)
-        self._P = np.empty(1 << 16, k.GAP)
+        self._T = np.empty(1 << 10, k.TASK)
+        self._L = np.empty(1 << 10, k.SLICE)
+        self._W = np.empty(1 << 10, k.WAKE)
         self._M = np.empty(1 << 12, k.MOVE)
+        self._E = np.empty(1 << 10, k.EDGE)
+        self._S = np.empty(1 << 10, k.PENDING)
+        self._edge_of = np.zeros(1 << 11, np.int32)
         self._C = np.empty(0, k.CPU)
+        self._P = np.empty(0, k.GAP)
+        self._outL, self._outW, self._outP = (
+            np.empty(OUT_ROWS, t) for t in (k.SLICE, k.WAKE, k.GAP)
+        )
+        self._slices, self._wakes, self._gaps = Blocks(k.SLICE), Blocks(k.WAKE), Blocks(k.GAP)
+        # Slices and gaps of which neither end was seen: they stand last.
+        self._timeless: list[npt.NDArray[Any]] = []
+        self._timeless_gaps: list[npt.NDArray[Any]] = []
         self._Q = np.zeros(n_llc + 1, k.GROUP)
         self._G = np.zeros(1, k.GLOBAL)
         self._G["kver"] = kernel or 6001
         self._G["hz"] = self.hz
         self._G["whole_from"] = NULL
+        self._G["w_free"] = self._G["p_free"] = -1
         self._G["eps"] = on_cpu_eps_ns
         self._G["eps_lo"] = on_cpu_early_ns
         self._G["leave"] = leave_ns
@@ -226,19 +269,23 @@ class TimelineBuilder:
         grown = np.zeros(n, k.CPU)
         grown[:have] = self._C
         new = grown[have:]
-        for name in ("curr", "idle_task", "gap", "vis"):
+        for name in ("curr", "idle_task", "vis"):
             new[name] = -1
         for name in ("last_ts", "first_ts", "begin", "idle_seen"):
             new[name] = NULL
         known = self._llc[have:n]
         new["llc"][: len(known)] = known
         self._C = grown
+        gaps = np.zeros(n, k.GAP)
+        gaps[:have] = self._P
+        self._P = gaps
 
     def _begin(self, ts: int) -> None:
         self._first_ts = ts
         self._Q["last_ts"] = ts
         start = self._start
         g = self._G[0]
+        g["first"] = ts
         g["phase"] = ts
         if start is None:
             return
@@ -252,11 +299,14 @@ class TimelineBuilder:
         for cpu, pid in start.running.items():
             if not 0 <= cpu < CPU_LIMIT:
                 continue
-            self._T = _grown(self._T, int(g["n_task"]), 1024)
+            self._room_for_tasks()
             task = task_of(
                 self._T, self._C, self._G, pid, cpu, ts, self._pid_map, self._seeds, self._seed_of
             )
-            take_current(self._T, self._C, self._Q, self._P, self._L, self._G, cpu, task, ts)
+            take_current(
+                self._T, self._C, self._Q, self._P, self._L, self._outL, self._outP, self._G,
+                cpu, task, ts,
+            )  # fmt: skip
 
     def feed(self, events: EventColumns, names: Iterable[NameChange] = ()) -> None:
         """Advance over one batch (events in the order of time) and the names first seen in it."""
@@ -300,16 +350,90 @@ class TimelineBuilder:
             at = run(
                 at, *arrays,
                 self._T, self._C, self._Q, self._G, self._L, self._W, self._P, self._M,
+                self._outL, self._outW, self._outP, self._E, self._S, self._edge_of,
                 self._pid_map, self._seeds, self._seed_of, self._pin_from, self._pin_to,
             )  # fmt: skip
+            self._flush()
             if at >= n:
-                return
-            g = self._G[0]
-            self._T = _grown(self._T, int(g["n_task"]), 1024)
-            self._L = _grown(self._L, int(g["n_slice"]), 1024)
-            self._W = _grown(self._W, int(g["n_wake"]), 1024)
-            self._P = _grown(self._P, int(g["n_gap"]), 1024)
-            self._M = _grown(self._M, int(g["n_move"]), 1024)
+                break
+            self._make_room()
+        if self._sink is not None:
+            self._hand_over(self._sink)
+
+    def _hand_over(self, sink: Sink) -> None:
+        """Give the sink the rows up to the last cut, and cut here, when enough came since.
+
+        Rows stay for one more part, so that all but the longest are final by then and in order.
+        """
+        g = self._G[0]
+        now = Cut(int(g["n_wake"]), int(g["n_slice"]), int(g["n_gap"]), self._last_ts)
+        if not self._parts and now.rows <= sink.hold_rows:
+            return
+        if now.rows - self._cut.rows < sink.part_rows:
+            return
+        if self._cut.rows:
+            self._give(sink, self._cut)
+        self._cut = now
+
+    def _give(self, sink: Sink, cut: Cut) -> None:
+        from traceana._timeline_tables import make_part
+
+        begin = self._begin_ts if self._begin_ts != NULL else (self._first_ts or 0)
+        sink.take(make_part(self, self._parts, begin, cut))
+        self._begin_ts = cut.ts
+        self._parts += 1
+
+    def unfinished(self, cut: Cut) -> dict[str, npt.NDArray[Any]]:
+        """Copies of the rows that began before a cut and are not over."""
+        g = self._G[0]
+        wakes = self._W[: g["w_top"]]
+        slices = self._L[: g["n_task"]]
+        return {
+            "wakeups": wakes[(wakes["used"] == 1) & (wakes["id"] < cut.wakes)].copy(),
+            "slices": slices[
+                (self._T["running"][: g["n_task"]] == 1) & (slices["id"] < cut.slices)
+            ].copy(),
+            "gaps": self._P[(self._C["gap"] == 1) & (self._P["id"] < cut.gaps)].copy(),
+        }
+
+    def _room_for_tasks(self) -> None:
+        used = int(self._G[0]["n_task"])
+        self._T = _grown(self._T, used, 256)
+        if len(self._L) < len(self._T):
+            self._L = _grown(self._L, used, len(self._T) - used)
+
+    def _make_room(self) -> None:
+        g = self._G[0]
+        self._room_for_tasks()
+        self._W = _grown(self._W, int(g["w_top"]), 256)
+        self._M = _grown(self._M, int(g["n_move"]), 1024)
+        self._S = _grown(self._S, int(g["p_top"]), 256)
+        if 2 * g["n_edge"] + 4 > len(self._edge_of):
+            self._E = _grown(self._E, int(g["n_edge"]), len(self._E))
+            self._edge_of = np.zeros(2 * len(self._edge_of), np.int32)
+            index_edges(self._E, self._edge_of, self._G)
+        if len(self._outW) < 2 * len(self._W):
+            self._outW = np.empty(4 * len(self._W), k.WAKE)
+
+    def _flush(self) -> None:
+        """Finished rows to their places in the blocks."""
+        g = self._G[0]
+        if not self._rows:
+            g["out_wake"] = g["out_slice"] = g["out_gap"] = 0
+            return
+        self._wakes.put(self._outW[: g["out_wake"]])
+        for out, count, blocks, timeless in (
+            (self._outL, "out_slice", self._slices, self._timeless),
+            (self._outP, "out_gap", self._gaps, self._timeless_gaps),
+        ):
+            rows = out[: g[count]]
+            without = rows["id"] < 0
+            if without.any():
+                timeless.append(rows[without])
+                rows = rows[~without]
+            blocks.put(rows)
+            g[count] = 0
+        g["out_wake"] = 0
 
     def _pin(self, pid: int, ts: int | None, pinned: bool) -> None:
         since = NULL if ts is None else ts
@@ -330,26 +454,72 @@ class TimelineBuilder:
         from traceana._timeline_tables import make_tables
 
         g = self._G[0]
-        W = self._W[: g["n_wake"]]
-        still = W["open"] == 1
-        W["quality"][still] |= np.uint16(schema.Quality.CENSORED_END)
-        give_up(self._T, self._G, self._W)
-        for cpu in np.flatnonzero(self._C["gap"] >= 0):
-            close_gap(self._C, self._Q, self._P, int(cpu), NULL, self._last_ts, -1)
+        self._make_room()
+        give_up(self._T, self._G, self._W, self._outW)
+        for idle in np.flatnonzero(self._C["gap"]).tolist():
+            self._end_at_last(idle, "idle_ns", int(self._P[idle]["start"]), moved=False)
+            close_gap(self._C, self._Q, self._P, self._outP, self._G, idle, NULL, self._last_ts, -1)
+            self._flush()
+        for task in np.flatnonzero(self._T["running"][: g["n_task"]]).tolist():
+            row = self._L[task]
+            cpu = int(row["cpu"])
+            if cpu >= 0 and self._C[cpu]["curr"] == task:
+                self._end_at_last(
+                    cpu, "busy_ns", int(row["start"]), moved=bool(self._T[task]["seen"])
+                )
+            close_slice(self._T, self._C, self._L, self._outL, self._G, task, NULL, k.E_CUT, 65535)
+            self._flush()
+        self._flush()
+        for rows, numbered, blocks in (
+            (self._timeless, "n_slice", self._slices),
+            (self._timeless_gaps, "n_gap", self._gaps),
+        ):
+            for part in rows:
+                part["id"] = np.arange(int(g[numbered]), int(g[numbered]) + len(part))
+                g[numbered] += len(part)
+                blocks.put(np.ascontiguousarray(part))
+            rows.clear()
+        if self._parts and self._sink is not None:
+            self._give(self._sink, self._cut)
+            end = Cut(int(g["n_wake"]), int(g["n_slice"]), int(g["n_gap"]), self._last_ts)
+            self._give(self._sink, end)
         for i, name in enumerate(k.REPAIRS):
             count = int(g["repairs"][i])
             if count:
                 self.issues.add("timeline", name, _REPAIR_TEXT[name], count=count)
         return make_tables(self, group_names, whole_cpus=whole_cpus)
 
-    # What make_tables needs; arrays are trimmed to what is used.
-    def _used(self) -> dict[str, npt.NDArray[Any]]:
+    def _end_at_last(self, cpu: int, what: str, start: int, *, moved: bool) -> None:
+        """What is current at the window's end lasted until then; since when, if that is known."""
+        row = self._C[cpu]
+        if start == NULL:
+            if row["began"] or row["ended"] or moved:
+                return
+            start = int(row["begin"]) if row["begin"] != NULL else (self._first_ts or 0)
+        row[what] += max(self._last_ts - start, 0)
+
+    def take(self, cut: Cut | None = None) -> dict[str, list[Columns]]:
+        """The rows with numbers below those of a cut (all when None), each once."""
+        g = self._G[0]
+        end = cut or Cut(int(g["n_wake"]), int(g["n_slice"]), int(g["n_gap"]), self._last_ts)
+        return {
+            "slices": self._slices.take(end.slices),
+            "wakeups": self._wakes.take(end.wakes),
+            "gaps": self._gaps.take(end.gaps),
+        }
+
+    def take_moves(self) -> npt.NDArray[Any]:
+        """The pulls of queued tasks since the last call."""
+        n = int(self._G[0]["n_move"])
+        self._G[0]["n_move"] = 0
+        return self._M[:n].copy()
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of tasks, CPUs, moves and edges, trimmed to what is used."""
         g = self._G[0]
         return {
             "tasks": self._T[: g["n_task"]],
-            "slices": self._L[: g["n_slice"]],
-            "wakeups": self._W[: g["n_wake"]],
-            "gaps": self._P[: g["n_gap"]],
             "moves": self._M[: g["n_move"]],
             "cpus": self._C,
+            "edges": self._E[: g["n_edge"]],
         }

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from traceana.issues import IssueLog
 
 __all__ = [
+    "MAX_CPUS",
     "HeaderCache",
     "HeaderTopology",
     "TopologyArrays",
@@ -55,6 +56,7 @@ __all__ = [
     "from_lscpu",
     "from_perf_header",
     "from_sysfs",
+    "learned",
     "load_side_file",
 ]
 
@@ -72,6 +74,20 @@ def assumed(cpus: int | Iterable[int]) -> pa.Table:
     """
     ids = range(cpus) if isinstance(cpus, int) else sorted(set(cpus))
     return build([CpuRow(cpu, ("core", cpu), "llc") for cpu in ids], "assumed")
+
+
+def learned(llc: Iterable[int]) -> pa.Table:
+    """The topology of a machine of which only the LLC of each CPU was learnt: no SMT.
+
+    Parameters
+    ----------
+    llc : a group per CPU; -1 where nothing is known: such a CPU stands alone.
+    """
+    rows = [
+        CpuRow(cpu, ("core", cpu), ("llc", group) if group >= 0 else ("alone", cpu))
+        for cpu, group in enumerate(llc)
+    ]
+    return build(rows, "learned")
 
 
 def from_perf_header(header: HeaderTopology, issues: IssueLog) -> pa.Table | None:

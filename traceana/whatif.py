@@ -7,10 +7,12 @@ estimate and says so; intervals come from a block bootstrap over time.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +21,15 @@ import pyarrow as pa
 
 from traceana import rules as registry
 from traceana import schema
-from traceana.errors import UsageError
+from traceana._replay_fit import fit_forms
+from traceana.amounts import amount
+from traceana.errors import RuleError, UsageError
+from traceana.fidelity import Fidelity, Score, measure
 from traceana.openloop import NULL, Backlog, Bootstrap, Estimate
 from traceana.race import candidates
+from traceana.replaced import Change, Recorded
 from traceana.replay import Replay
+from traceana.userrules import TIMEOUT_S, AnyRule, asked, locate
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
@@ -89,6 +96,13 @@ class RuleResult:
     victims_relieved: int
     victims_created: int
     on_waker_cpu: Figure
+    #: Moved wakeups whose recorded CPU the kernel's own path explains on the rebuilt state, so that
+    #: the move is the rule's doing; and those where it does not: the rule overrides the recording.
+    against_mainline: int
+    against_recorded: int
+    #: Of the moved ones that can be estimated: how many would have waited longer, and by how much.
+    loses: int
+    loss_ns: int
     cpu: Array = field(repr=False)
     rows: Array = field(repr=False)
     reason_codes: Array = field(repr=False)
@@ -107,6 +121,11 @@ class RuleResult:
             "moved_possible": self.moved_possible,
             "fired_possible": self.fired_possible,
             "unestimated": self.unestimated,
+            "moved_against": {
+                "mainline": self.against_mainline,
+                "recorded": self.against_recorded,
+            },
+            "loses": {"wakeups": self.loses, "wakeup_latency_ns": self.loss_ns},
             "reasons": self.reasons,
             "blocked_alone": self.blocked_alone,
             "idle_delta_ns": {
@@ -126,21 +145,33 @@ class RuleResult:
 
 @dataclass(repr=False)
 class WhatIf:
-    """Results of :func:`whatif`: one :class:`RuleResult` a rule, and the tables."""
+    """Results of :func:`whatif`: one :class:`RuleResult` a rule, and the tables.
+
+    ``failed`` holds the users' rules that gave no result, and why; ``remarks`` what else was odd
+    about users' rules.
+    """
 
     rules: list[RuleResult]
     params: dict[str, dict[str, int]]
     left_out: dict[str, int]
     assumptions: list[str]
+    #: How often the kernel's own path explains the recording; None: no decided wakeup.
+    fidelity: Fidelity | None = None
+    failed: list[RuleError] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         told = ", ".join(f"{r.rule}: {r.moved} of {r.decisions} moved" for r in self.rules)
+        told += "".join(f"; failed: {fault}" for fault in self.failed)
         return f"<traceana.WhatIf, estimated, open loop: {told}>"
 
     def __getitem__(self, rule: str) -> RuleResult:
         for result in self.rules:
             if result.rule == rule:
                 return result
+        for fault in self.failed:
+            if fault.rule == rule:
+                raise fault
         raise KeyError(rule)
 
     @property
@@ -214,9 +245,11 @@ class WhatIf:
             "schema_version": schema.SCHEMA_VERSION,
             "kind": "estimated, open loop",
             "left_out": self.left_out,
+            "fidelity": None if self.fidelity is None else self.fidelity.to_json(),
             "assumptions": self.assumptions,
             "params": self.params,
             "rules": [r.to_json() for r in self.rules],
+            "failed_rules": [fault.to_json() for fault in self.failed],
         }
 
     def _repr_html_(self) -> str:
@@ -228,11 +261,6 @@ class WhatIf:
         return f"<table><caption>estimated, open loop</caption>{head}{rows}</table>"
 
 
-def _holding(interval: tuple[float, float], value: float) -> tuple[float, float]:
-    """The interval, widened where it does not hold the value."""
-    return min(interval[0], value), max(interval[1], value)
-
-
 def _number(value: float | None) -> float | int | None:
     """Nanoseconds as whole numbers, shares (all of them below 1) as they are."""
     if value is None:
@@ -242,17 +270,28 @@ def _number(value: float | None) -> float | int | None:
 
 def whatif(
     cap: Capture,
-    rules: str | Sequence[str] = DEFAULT_RULES,
+    rules: AnyRule | Sequence[AnyRule] = DEFAULT_RULES,
     *,
     params: Mapping[str, Any] | None = None,
+    rule_timeout: float = TIMEOUT_S,
+    fit_kernel: bool = False,
+    recorded_with_rule: bool = False,
 ) -> WhatIf:
     """Ask rules where they would have put each decided wakeup, and estimate what would change.
 
     Parameters
     ----------
     cap : Capture
-    rules : names of the registry, in the order of the result
+    rules : in the order of the result
+        Names of the registry; for a rule of one's own, the path of its file, the module, or its
+        ``decide``. A user's rule is code: it runs in a process of its own, and if it fails, the
+        others' results are given all the same (see ``WhatIf.failed``).
     params : overrides, ``{"sis_short_v5.threshold_ns": 375000}``
+    rule_timeout : time limit of a user's rule, seconds, after it was compiled
+    fit_kernel : choose between the forms of the kernel's release and of its neighbours by how well
+        they explain the recording
+    recorded_with_rule : the recorded kernel had one of these rules switched on: where wakeups went
+        then says nothing of its scan budget
 
     Raises
     ------
@@ -261,25 +300,58 @@ def whatif(
     MissingEventsError
         The capture holds no wakeups, or no switches.
     """
-    names = [rules] if isinstance(rules, str) else rules
-    loaded = [registry.load(name) for name in dict.fromkeys(names)]
-    overrides = _overrides(params or {}, [r.name for r in loaded])
+    with asked(rules, rule_timeout) as found:
+        failed = [fault.rule for fault in found.failed]
+        replaying = (fit_kernel, recorded_with_rule)
+        result = _whatif(cap, found.rules, params or {}, failed, replaying)
+    # Once the processes have ended, all that they had to say is known.
+    result.failed[:0] = found.failed
+    result.remarks += found.remarks
+    return result
+
+
+def _whatif(
+    cap: Capture,
+    loaded: list[registry.Rule],
+    params: Mapping[str, Any],
+    failed: list[str],
+    replaying: tuple[bool, bool],
+) -> WhatIf:
+    given = overrides(params, [r.name for r in loaded] + failed)
     cap.require(("sched_waking", "sched_wakeup"), "whatif")
     timeline = cap.timeline()
-    replay = Replay(cap, timeline)
+    timeline = timeline.study or timeline
+    fit = fit_forms(cap, timeline) if replaying[0] else None
+    replay = Replay(
+        cap, timeline, forms=fit.forms if fit else None, recorded_with_rule=replaying[1]
+    )
     if not len(replay.rows):
         cap.require(("sched_waking",), "whatif")
-    study = _Study(timeline, replay)
-    return WhatIf(
-        rules=[study.ask(rule, overrides.get(rule.name, {})) for rule in loaded],
-        params={r.name: replay.named_params(r, overrides.get(r.name, {})) for r in loaded},
-        left_out=study.left_out,
-        assumptions=replay.assumptions,
-    )
+    study = Study(timeline, replay)
+    out = WhatIf(rules=[], params={}, left_out=study.left_out, assumptions=replay.assumptions)
+    if len(replay.rows):
+        out.fidelity = measure(replay, timeline, study.left_out)
+    if fit is not None and out.fidelity is not None:
+        out.fidelity = replace(
+            out.fidelity, fitted={name: Score(*s) for name, s in fit.scores.items()}
+        )
+        chosen = fit.release or "those of its own release"
+        out.assumptions.append(
+            f"forms of the path chosen by agreement: {chosen}; exactly explained: "
+            + ", ".join(f"{name} {e} of {n}" for name, (n, e) in fit.scores.items())
+        )
+    for rule in loaded:
+        own = given.get(rule.name, {})
+        out.params[rule.name] = replay.named_params(rule, own)
+        try:
+            out.rules.append(study.ask(rule, own))
+        except RuleError as fault:
+            out.failed.append(locate(fault, timeline))
+    return out
 
 
-class _Study:
-    """The recording's side of every comparison, computed once for all rules."""
+class Study:
+    """The recording's side of every comparison, computed once for all rules and parameters."""
 
     def __init__(self, timeline: Timeline, replay: Replay) -> None:
         self._t, self._replay = timeline, replay
@@ -299,18 +371,21 @@ class _Study:
             self.left_out["decided_incomplete"] = rest
         self._backlog = Backlog(timeline.raw, replay.n_cpus)
         self._candidates = candidates(timeline)
+        self._explained = replay.verdicts.rows["cpu"] == replay.recorded_cpu
         self._at = np.where(w["waking"] != NULL, w["waking"], w["wakeup"])
         self._boot = Bootstrap(timeline.first_ts, timeline.last_ts, len(w))
+        self._recorded: dict[str, Recorded] = {}
 
     def ask(self, rule: registry.Rule, overrides: Mapping[str, int]) -> RuleResult:
+        """What the rule would have done, with these parameters."""
         w, rows = self._w, self._rows
         answer = self._replay.ask(rule, overrides)
         recorded = self._replay.recorded_cpu
         moved = (answer.cpu != recorded) & (answer.cpu >= 0) & (recorded >= 0)
         moved_rows = rows[moved]
         estimate = self._backlog.estimate(moved_rows, answer.cpu[moved], answer.ahead[moved])
-        latency = self._compare(moved_rows, w["latency"], estimate.latency)
-        delay = self._compare(moved_rows, w["delay"], estimate.delay)
+        latency = self._compare(moved_rows, "latency", estimate.latency)
+        delay = self._compare(moved_rows, "delay", estimate.delay)
         names = rule.reasons
         counts = np.bincount(answer.reason, minlength=len(names))
         alone = _alone(answer.blocked, rule)
@@ -318,6 +393,8 @@ class _Study:
         on_waker = self._share_on_waker(answer.cpu)
         relieved, created = self._victims(moved_rows, answer.cpu[moved], answer.ahead[moved])
         fired = answer.reason >= 2 if rule.text.conditions else moved
+        explained = int((self._explained & moved).sum())
+        longer = _longer(w["latency"][moved_rows], estimate.latency)
         return RuleResult(
             rule=rule.name,
             decisions=len(rows),
@@ -335,6 +412,10 @@ class _Study:
             victims_relieved=relieved,
             victims_created=created,
             on_waker_cpu=on_waker,
+            against_mainline=explained,
+            against_recorded=int(moved.sum()) - explained,
+            loses=len(longer),
+            loss_ns=int(longer.sum()),
             cpu=answer.cpu,
             rows=rows,
             reason_codes=answer.reason,
@@ -344,58 +425,33 @@ class _Study:
             estimate=estimate,
         )
 
-    def _compare(self, moved_rows: Array, recorded: Array, estimated: Array) -> dict[str, Figure]:
+    def _compare(self, moved_rows: Array, metric: str, estimated: Array) -> dict[str, Figure]:
         """Percentiles and sum over all wakeups, the moved ones replaced by their estimates."""
-        new = recorded.copy()
-        new[moved_rows] = estimated
-        # A moved wakeup that can not be estimated leaves both sides.
-        keep = (recorded != NULL) & (new != NULL)
-        return self._figures(self._at[keep], recorded[keep], new[keep])
+        if metric not in self._recorded:
+            self._recorded[metric] = Recorded(self._boot, self._at, self._w[metric])
+        return _as_figures(self._recorded[metric].replace(moved_rows, estimated, SHARES))
 
     def _moved_only(self, moved_rows: Array, estimate: Estimate) -> dict[str, Figure]:
-        recorded = self._w["latency"][moved_rows]
-        keep = (recorded != NULL) & (estimate.latency != NULL)
-        return self._figures(self._at[moved_rows][keep], recorded[keep], estimate.latency[keep])
+        """The same over the moved wakeups alone."""
+        recorded = Recorded(self._boot, self._at[moved_rows], self._w["latency"][moved_rows])
+        every = np.arange(len(moved_rows))
+        return _as_figures(recorded.replace(every, estimate.latency, SHARES))
 
-    def _figures(self, at: Array, old: Array, new: Array) -> dict[str, Figure]:
-        out: dict[str, Figure] = {}
-        if not len(old):
-            return {name: Figure(None, None) for name in ("p50", "p90", "p99", "sum")}
-        a, b = np.sort(old), np.sort(new)
-        draws = None
-        if self._boot.usable and len(old) >= 40:
-            edges = self._boot.edges(old, new)
-            draws = (
-                self._boot.percentiles(at, old, edges, SHARES),
-                self._boot.percentiles(at, new, edges, SHARES),
-            )
-        for i, share in enumerate(SHARES):
-            k = max(int(np.ceil(share * len(a))) - 1, 0)
-            interval = delta = None
-            if draws is not None:
-                # A draw's percentile is exact to one bin, the figure itself exact.
-                interval = _holding(self._boot.interval(draws[1][:, i]), int(b[k]))
-                moved = self._boot.interval(draws[1][:, i] - draws[0][:, i])
-                delta = _holding(moved, int(b[k]) - int(a[k]))
-            out[f"p{int(share * 100)}"] = Figure(int(a[k]), int(b[k]), interval, delta)
-        interval = delta = None
-        if draws is not None:
-            sums_old, sums_new = self._boot.sums(at, old), self._boot.sums(at, new)
-            interval = self._boot.interval(sums_new)
-            delta = self._boot.interval(sums_new - sums_old)
-        out["sum"] = Figure(int(old.sum()), int(new.sum()), interval, delta)
-        return out
-
-    def _bursts(self, rows: Array) -> Array:
-        """How long each wakee ran after its wakeup, to its switch-out or the window's end."""
-        slices, w = self._t.raw["slices"], self._w
-        known = (slices["start"] != NULL) & (slices["cpu"] >= 0)
-        s = slices[known]
+    @cached_property
+    def _runs(self) -> tuple[Array, Array, int]:
+        """Slices by CPU and start as one ascending number, their ends, and the number's span."""
+        slices = self._t.raw["slices"]
+        s = slices[(slices["start"] != NULL) & (slices["cpu"] >= 0)]
         span = self._t.last_ts - self._t.first_ts + 2
         key = s["cpu"].astype(np.int64) * span + (s["start"] - self._t.first_ts)
         order = np.argsort(key, kind="stable")
-        key = key[order]
         end = np.where(s["end"][order] != NULL, s["end"][order], self._t.last_ts)
+        return key[order], end, span
+
+    def _bursts(self, rows: Array) -> Array:
+        """How long each wakee ran after its wakeup, to its switch-out or the window's end."""
+        w = self._w
+        key, end, span = self._runs
         ran = (w["run"][rows] != NULL) & (w["ran"][rows] >= 0)
         want = w["ran"][rows].astype(np.int64) * span + (w["run"][rows] - self._t.first_ts)
         i = np.minimum(np.searchsorted(key, np.where(ran, want, 0)), max(len(key) - 1, 0))
@@ -414,16 +470,26 @@ class _Study:
             np.add.at(out, ran[ok], burst[ok])
         return out
 
-    def _idle_total(self, rows: Array, idle: Array) -> Figure:
+    @cached_property
+    def _idle_recorded(self) -> tuple[int, tuple[float, float] | None]:
         gaps = self._t.raw["gaps"]
         start = np.where(gaps["start"] != NULL, gaps["start"], self._t.first_ts)
         end = np.where(gaps["end"] != NULL, gaps["end"], self._t.last_ts)
-        total = int(np.maximum(end - start, 0).sum())
-        interval = delta = None
+        long = np.maximum(end - start, 0)
+        interval = None
         if self._boot.usable:
-            interval = self._boot.interval(self._boot.sums(start, np.maximum(end - start, 0)))
-            delta = (0.0, 0.0)
+            interval = self._boot.interval(self._boot.sums(start, long))
+        return int(long.sum()), interval
+
+    def _idle_total(self, rows: Array, idle: Array) -> Figure:
+        total, interval = self._idle_recorded
+        delta = (0.0, 0.0) if self._boot.usable else None
         return Figure(total, total + int(idle.sum()), interval, delta)
+
+    @cached_property
+    def _decided_blocks(self) -> Array:
+        """Block of the bootstrap of each decision."""
+        return self._boot.block_of(self._at[self._rows])
 
     def _share_on_waker(self, cpu: Array) -> Figure:
         this = self._w["this_cpu"][self._rows]
@@ -432,11 +498,26 @@ class _Study:
             return Figure(None, None)
         interval = delta = None
         if self._boot.usable:
-            at = self._at[self._rows]
-            n = np.maximum(self._boot.sums(at, np.ones(len(at))), 1)
-            a, b = self._boot.sums(at, old) / n, self._boot.sums(at, new) / n
-            interval, delta = self._boot.interval(b), self._boot.interval(b - a)
+            draws = [
+                self._boot.total(np.bincount(self._decided_blocks[of], minlength=self._boot.blocks))
+                for of in (slice(None), old, new)
+            ]
+            n = np.maximum(draws[0], 1)
+            interval = self._boot.interval(draws[2] / n)
+            delta = self._boot.interval((draws[2] - draws[1]) / n)
         return Figure(float(old.mean()), float(new.mean()), interval, delta)
+
+    @cached_property
+    def _booked(self) -> list[tuple[Array, Array, Array]]:
+        """Per CPU: when its bookings were begun, when they could be seen, and which they are."""
+        w = self._w
+        placed = np.where(w["placed"] >= 0, w["placed"], w["ran"])
+        decided = (w["kind"] == schema.WakeKind.DECIDED) & (placed >= 0)
+        rows = np.flatnonzero(decided & (w["waking"] != NULL) & (w["vis_hi"] != NULL))
+        rows = rows[np.argsort(placed[rows], kind="stable")]
+        cuts = np.searchsorted(placed[rows], np.arange(self._replay.n_cpus + 1))
+        each = [rows[a:b] for a, b in itertools.pairwise(cuts)]
+        return [(np.sort(w["waking"][r]), np.sort(w["vis_hi"][r]), r) for r in each]
 
     def _victims(self, rows: Array, cpu: Array, ahead: Array) -> tuple[int, int]:
         """Candidate double bookings that a move undoes, and those that it makes.
@@ -450,24 +531,36 @@ class _Study:
         gone[rows] = True
         relieved = int((gone[first] | gone[second]).sum()) if len(first) else 0
         w = self._w
-        placed = np.where(w["placed"] >= 0, w["placed"], w["ran"])
-        booked = np.flatnonzero(
-            (w["kind"] == schema.WakeKind.DECIDED)
-            & (w["waking"] != NULL)
-            & (w["vis_hi"] != NULL)
-            & (placed >= 0)
-            & ~gone
-        )
+        booked = self._booked
         created = 0
         idle = np.flatnonzero(ahead <= 0)
         for c in np.unique(cpu[idle]):
             mine = rows[idle[cpu[idle] == c]]
-            there = booked[placed[booked] == c]
-            lo, hi = w["waking"][there], np.sort(w["vis_hi"][there])
-            begun = np.searchsorted(lo, w["vis_hi"][mine], side="left")
-            over = np.searchsorted(hi, w["waking"][mine], side="right")
+            lo, hi, there = booked[c]
+            left = there[gone[there]]
+            begins, ends = w["waking"], w["vis_hi"]
+            begun = np.searchsorted(lo, ends[mine], side="left")
+            begun -= np.searchsorted(np.sort(begins[left]), ends[mine], side="left")
+            over = np.searchsorted(hi, begins[mine], side="right")
+            over -= np.searchsorted(np.sort(ends[left]), begins[mine], side="right")
             created += int((begun > over).sum())
         return relieved, created
+
+
+def _as_figures(changes: dict[str, Change]) -> dict[str, Figure]:
+    if not changes:
+        return {name: Figure(None, None) for name in ("p50", "p90", "p99", "sum")}
+    return {
+        name: Figure(c.recorded, c.estimated, c.interval, c.delta_interval)
+        for name, c in changes.items()
+    }
+
+
+def _longer(recorded: Array, estimated: Array) -> Array:
+    """By how much each wakeup would have waited longer that would have done so, ns."""
+    known = (recorded != NULL) & (estimated != NULL) & (estimated > recorded)
+    more: Array = estimated[known] - recorded[known]
+    return more
 
 
 def _alone(blocked: Array, rule: registry.Rule) -> dict[str, int]:
@@ -482,19 +575,21 @@ def _alone(blocked: Array, rule: registry.Rule) -> dict[str, int]:
     return out
 
 
-def _overrides(params: Mapping[str, Any], rules: Sequence[str]) -> dict[str, dict[str, int]]:
-    """``{"rule.parameter": value}`` by rule; values are whole numbers."""
+def overrides(params: Mapping[str, Any], rules: Sequence[str]) -> dict[str, dict[str, int]]:
+    """``{"rule.parameter": value}`` by rule; values are whole numbers, or times as in "50us"."""
     out: dict[str, dict[str, int]] = {}
     for key, value in params.items():
-        rule, dot, name = key.rpartition(".")
-        if not dot or rule not in rules:
+        # A combination's name holds its parts' names, and its parameters do so, too.
+        rule = max((r for r in rules if key.startswith(f"{r}.")), key=len, default="")
+        name = key.removeprefix(f"{rule}.")
+        if not rule or not name:
             raise UsageError(
                 f"--param {key}: write RULE.PARAMETER=VALUE, with one of {', '.join(rules)}"
             )
         try:
-            out.setdefault(rule, {})[name] = int(str(value).replace("_", ""))
-        except ValueError:
-            raise UsageError(f"--param {key}={value}: a whole number is needed") from None
+            out.setdefault(rule, {})[name] = amount(str(value))
+        except ValueError as error:
+            raise UsageError(f"--param {key}={value}: {error}") from None
     return out
 
 

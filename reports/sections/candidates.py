@@ -31,7 +31,7 @@ class Pairs:
 
 def decided(ctx: Context) -> int:
     """Wakeups in which a CPU was selected."""
-    return int((ctx.wakes["kind"] == WakeKind.DECIDED).sum())
+    return int((ctx.studied["kind"] == WakeKind.DECIDED).sum())
 
 
 def pairs_of(ctx: Context) -> Pairs | None:
@@ -56,7 +56,7 @@ def fill(ctx: Context, section: Section) -> None:
         section.missing.append(missing_text("this section", ("sched_waking",)))
         return
     n, of = len(pairs.cpu), decided(ctx)
-    section.sentences.append(_finding(ctx, pairs, n, of))
+    section.sentences.append(say(*ctx.stretch, *_finding(ctx, pairs, n, of)))
     if n:
         section.tables.append(_per_cpu(ctx, pairs))
         section.tables.append(
@@ -70,8 +70,9 @@ def fill(ctx: Context, section: Section) -> None:
     )
     for i, scope in enumerate(ctx.workloads):
         part = Section(f"candidates-{i}", scope.label)
-        mine = np.flatnonzero(scope.tasks[ctx.wakes["wakee"][pairs.second]])
-        own = int((ctx.wakes["kind"][ctx.of_wakees(scope)] == WakeKind.DECIDED).sum())
+        wakee, kind = ctx.studied["wakee"], ctx.studied["kind"]
+        mine = np.flatnonzero(scope.tasks[wakee[pairs.second]])
+        own = int((scope.tasks[wakee] & (kind == WakeKind.DECIDED)).sum())
         part.sentences.append(_finding(ctx, _take(pairs, mine), len(mine), own))
         if len(mine):
             part.tables.append(
@@ -122,7 +123,7 @@ def _finding(ctx: Context, pairs: Pairs, n: int, of: int) -> Text:
         ") chose an idle CPU that another waker had just chosen",
     ]
     if s.n:
-        victim = int(ctx.wakes["wakee"][pairs.victim[s.at]])
+        victim = int(ctx.studied["wakee"][pairs.victim[s.at]])
         out += [
             "; the victim then waited ",
             Strong(duration(s.p50)),
@@ -138,7 +139,7 @@ def _finding(ctx: Context, pairs: Pairs, n: int, of: int) -> Text:
 
 
 def _per_cpu(ctx: Context, pairs: Pairs) -> Table:
-    w = ctx.wakes
+    w = ctx.studied
     chosen = w["placed_cpu"][w["kind"] == WakeKind.DECIDED]
     rows: list[list[Any]] = []
     for cpu in np.unique(pairs.cpu):
@@ -175,7 +176,7 @@ def _per_cpu(ctx: Context, pairs: Pairs) -> Table:
 def _worst(ctx: Context, pairs: Pairs, rows: Any, id: str, caption: str, limit: int) -> Table:
     known = rows[pairs.extra[rows] != NULL]
     order = known[np.lexsort((known, -pairs.extra[known]))]
-    w = ctx.wakes
+    w = ctx.studied
     out = []
     for i in order[:limit]:
         a, b, v = int(pairs.first[i]), int(pairs.second[i]), int(pairs.victim[i])

@@ -139,8 +139,10 @@ def _facts(ctx: Context) -> Table:
         facts.append(
             ("selected (--time)", " to ".join("open" if w is None else moment(w) for w in window))
         )
-    if cap.ignored:
-        facts.append(("ignored (--ignore)", ", ".join(cap.ignored)))
+    if cap.asked_to_ignore:
+        facts.append(("ignored (--ignore)", ", ".join(cap.asked_to_ignore)))
+    if cap.read_mode != "normal":
+        facts.append(("read mode (--read-mode)", cap.read_mode))
     facts.append(
         (
             "start state (dur_avg, wakee_flips)",

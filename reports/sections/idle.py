@@ -12,7 +12,7 @@ from traceana.reports.gaps import Gaps, gap_arrays
 from traceana.reports.idle_share import idle_share
 from traceana.reports.model import Code, Column, Section, Strong, Table, Text, say
 from traceana.reports.stats import spread
-from traceana.reports.waits import Waits, waits_of
+from traceana.reports.waits import WaitSums, waits_of
 from traceana.reports.words import duration, moment, plural, share
 
 __all__ = ["fill", "waited_words", "where_words"]
@@ -176,17 +176,16 @@ def _per_cpu(ctx: Context, gaps: Gaps) -> Table:
     )
 
 
-def _workload_waits(waits: Waits, scopes: list[Scope], ctx: Context) -> Table:
+def _workload_waits(waits: WaitSums, scopes: list[Scope], ctx: Context) -> Table:
     rows = []
     for scope in scopes:
-        mine = scope.tasks[waits.task]
-        stuck = mine & waits.stuck
-        total, behind = int(waits.length[mine].sum()), int(waits.length[stuck].sum())
-        meanwhile = int(waits.idle[stuck].sum())
+        mine = scope.tasks
+        total, behind = int(waits.length[mine].sum()), int(waits.stuck_length[mine].sum())
+        meanwhile = int(waits.idle[mine].sum())
         rows.append(
             [
                 scope.label,
-                int(mine.sum()),
+                int(waits.n[mine].sum()),
                 total,
                 behind,
                 meanwhile,
@@ -210,25 +209,27 @@ def _workload_waits(waits: Waits, scopes: list[Scope], ctx: Context) -> Table:
     )
 
 
-def _workload_part(ctx: Context, waits: Waits, scope: Scope, id: str) -> Section:
+def _workload_part(ctx: Context, waits: WaitSums, scope: Scope, id: str) -> Section:
     part = Section(id, scope.label)
-    mine = np.flatnonzero(scope.tasks[waits.task] & waits.stuck)
+    mine = np.flatnonzero(scope.tasks & (waits.stuck_n > 0))
     if not len(mine):
         part.sentences.append(say("Its tasks never waited behind a running task."))
         return part
-    worst = int(mine[np.argmax(waits.idle[mine])])
-    behind, meanwhile = int(waits.length[mine].sum()), int(waits.idle[mine].sum())
+    worst = int(mine[np.argmax(waits.worst_idle[mine])])
+    behind, meanwhile = int(waits.stuck_length[mine].sum()), int(waits.idle[mine].sum())
+    n = int(waits.stuck_n[mine].sum())
     part.sentences.append(
         say(
             "Its tasks waited ",
             Strong(duration(behind)),
-            f" behind running ones ({plural(len(mine), 'wait')}), ",
+            f" behind running ones ({plural(n, 'wait')}), ",
             Strong(share(meanwhile / behind if behind else None)),
             " of that while a CPU of the LLC was idle; the longest such stretch, ",
-            Strong(duration(int(waits.idle[worst]))),
+            Strong(duration(int(waits.worst_idle[worst]))),
             ", was that of ",
-            Strong(ctx.names.full(int(waits.task[worst]))),
-            f", waiting on CPU {waits.cpu[worst]} from {moment(int(waits.start[worst]))}.",
+            Strong(ctx.names.full(worst)),
+            f", waiting on CPU {waits.worst_cpu[worst]} "
+            f"from {moment(int(waits.worst_start[worst]))}.",
         )
     )
     return part

@@ -105,7 +105,7 @@ def _candidates(ctx: Context) -> Text:
     ]
     s = spread(pairs.extra)
     if s.n:
-        victim = int(ctx.wakes["wakee"][pairs.victim[s.at]])
+        victim = int(ctx.studied["wakee"][pairs.victim[s.at]])
         out += [
             "; the later one waited ",
             Strong(duration(s.p50)),

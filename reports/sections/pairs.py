@@ -31,7 +31,7 @@ class Edges:
     back: npt.NDArray[np.int64]
     mutual: npt.NDArray[np.bool_]
     #: Row of the wakeups -> pair; -1 for those without a known waker.
-    of: npt.NDArray[np.int64]
+    of: npt.NDArray[np.int32]
 
 
 def _edges(ctx: Context) -> Edges:
@@ -39,15 +39,15 @@ def _edges(ctx: Context) -> Edges:
     known = np.flatnonzero((w["waker"] >= 0) & (w["context"] == WakeContext.TASK))
     n_tasks = ctx.tl.tasks.num_rows + 1
     key = w["waker"][known].astype(np.int64) * n_tasks + w["wakee"][known]
-    pair, which, n = np.unique(key, return_inverse=True, return_counts=True)
+    pair, n = np.unique(key, return_counts=True)
     reverse = (pair % n_tasks) * n_tasks + pair // n_tasks
     at = np.minimum(np.searchsorted(pair, reverse), max(len(pair) - 1, 0))
     back = np.where(pair[at] == reverse, n[at], 0) if len(pair) else n
     order = np.lexsort((pair, -n))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    of = np.full(len(w["waker"]), -1, np.int64)
-    of[known] = place[which]
+    of = np.full(len(w["waker"]), -1, np.int32)
+    of[known] = place[np.searchsorted(pair, key)]
     low, high = np.minimum(n, back)[order], np.maximum(n, back)[order]
     return Edges(
         pair[order] // n_tasks,

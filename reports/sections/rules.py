@@ -15,6 +15,7 @@ from traceana.reports.stats import joined, spread
 from traceana.reports.words import count, duration, interval, plural, share, signed
 
 if TYPE_CHECKING:
+    from traceana.fidelity import Fidelity
     from traceana.whatif import RuleResult
 
 __all__ = ["QUANTILES", "fill", "rule_words"]
@@ -49,11 +50,15 @@ def fill(ctx: Context, section: Section) -> None:
         return
     section.sentences.append(
         say(
+            *ctx.stretch,
             Strong("Estimated, open loop: "),
             f"each of {plural(result.rules[0].decisions, 'decided wakeup')} is decided again "
             "alone, everything else stays as recorded. What follows from a move is not seen.",
         )
     )
+    if result.fidelity is not None and result.fidelity.total.n:
+        section.sentences.append(_fidelity(result.fidelity))
+        section.tables.append(_fidelity_steps(result.fidelity))
     for rule in result.rules:
         section.sentences.append(_finding(rule))
     moving = [r for r in result.rules if r.moved]
@@ -77,6 +82,52 @@ def fill(ctx: Context, section: Section) -> None:
     section.reproduce += [
         f"traceana rules {r.rule}" for r in result.rules if r.rule in library.names()
     ]
+
+
+def _fidelity(f: Fidelity) -> Text:
+    t = f.total
+    out: list[object] = [
+        "The kernel's own path, on the state rebuilt from events, comes to the recorded CPU for ",
+        Strong(share(t.exact / t.n)),
+        f" of {plural(t.n, 'decision')} and can come to it for ",
+        Strong(share((t.exact + t.possible) / t.n)),
+        " over the whole range of what no event tells (of ",
+        Strong(f"{f.mean_set_size or 0:.2f}"),
+        " CPUs on average)",
+    ]
+    if f.inferred.share is not None:
+        out.append(
+            f"; {share(f.inferred.share)} in the second half of the window, the first being used "
+            "to learn"
+        )
+    if f.saturated:
+        out.append(". Hardly any decision saw an idle CPU, so this proves nothing")
+    return say(*out, ".")
+
+
+def _fidelity_steps(f: Fidelity) -> Table:
+    rows = [
+        [
+            step.lower(),
+            t.n,
+            t.exact / t.n if t.n else None,
+            (t.exact + t.possible) / t.n if t.n else None,
+            t.contradicted,
+        ]
+        for step, t in sorted(f.by_step.items(), key=lambda item: -item[1].n)
+    ]
+    return Table(
+        "fidelity-steps",
+        "How well the kernel's own path explains the recording, by deciding step",
+        [
+            Column("step", "text", "step"),
+            Column("decisions", "int", "decisions"),
+            Column("exact_share", "share", "exact"),
+            Column("possible_share", "share", "exact or possible"),
+            Column("contradicted", "int", "contradicted"),
+        ],
+        rows,
+    )
 
 
 def _explain(section: Section, result: Any) -> None:
@@ -341,7 +392,7 @@ def _blocked(rules: list[RuleResult]) -> Table:
 
 def _part(ctx: Context, rules: list[RuleResult], scope: Scope, id: str) -> Section:
     part = Section(id, scope.label)
-    w = ctx.wakes
+    w = ctx.studied
     rows: list[list[Any]] = []
     for r in rules:
         mine = scope.tasks[w["wakee"][r.rows]]

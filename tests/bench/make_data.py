@@ -1,8 +1,9 @@
-"""Make the bench's inputs: a trace.dat (v6) and a perf.data of some million events.
+"""Make the bench's inputs: a trace.dat (v6, v7 with zstd) and a perf.data of some million events.
 
 Each repeats a sample, shifted in time, so that trace-cmd and perf read the result as well:
 the pages of each CPU's ring buffer follow each other n times, and only the time stamp at the
-head of a page changes (a page's events carry deltas).
+head of a page changes (a page's events carry deltas). Version 7 is what ``trace-cmd convert`` makes
+of version 6; without trace-cmd there is none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import shutil
 import struct
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +125,17 @@ def make_trace_dat(out: Path, aim: int) -> int:
     return int(times * known["total"])
 
 
+def make_v7(out: Path, aim: int) -> int:
+    """The same in version 7, compressed with zstd; returns its number of events, 0: not made."""
+    if shutil.which("trace-cmd") is None:
+        return 0
+    plain = out.with_name("pp6-v6.dat")
+    events = json.loads((out.parent / "MANIFEST.json").read_text())[plain.name]["events"]
+    command = ["trace-cmd", "convert", "-i", plain, "-o", out, "--compression", "zstd"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return int(events)
+
+
 def make_perf_data(out: Path, aim: int) -> int:
     """The big perf.data; returns its number of events."""
     sys.path.insert(0, str(Path(__file__).parent))
@@ -133,23 +147,41 @@ def make_perf_data(out: Path, aim: int) -> int:
     return int(times * known["total"])
 
 
+#: Version 7 is made of version 6 with as many events, so that comes first.
+MAKERS = {
+    "pp6-v6.dat": make_trace_dat,
+    "pp6-v7.dat": make_v7,
+    "pp6.perf.data": make_perf_data,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=AIM, help="at least so many (default 8 M)")
+    parser.add_argument(
+        "--events", type=int, default=AIM, help=f"at least so many (default {AIM // 10**6} M)"
+    )
     parser.add_argument("--force", action="store_true", help="make them anew")
+    parser.add_argument("--only", choices=list(MAKERS), nargs="+", help="make these (default all)")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder (default build/bench)")
     args = parser.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
-    manifest = OUT / "MANIFEST.json"
+    args.out.mkdir(parents=True, exist_ok=True)
+    manifest = args.out / "MANIFEST.json"
     made = json.loads(manifest.read_text()) if manifest.exists() and not args.force else {}
-    for name, make in (("pp6-v6.dat", make_trace_dat), ("pp6.perf.data", make_perf_data)):
-        if made.get(name, {}).get("aim") == args.events and (OUT / name).exists():
+    for name, make in MAKERS.items():
+        if args.only is not None and name not in args.only:
             continue
-        part = OUT / (name + ".part")
+        path = args.out / name
+        if made.get(name, {}).get("aim") == args.events and path.exists():
+            continue
+        part = args.out / (name + ".part")
         events = make(part, args.events)
-        part.replace(OUT / name)
+        if not events:
+            print(f"{path}: not made, trace-cmd is not installed")
+            continue
+        part.replace(path)
         made[name] = {"aim": args.events, "events": events}
         manifest.write_text(json.dumps(made, indent=1) + "\n")
-        print(f"{OUT / name}: {events:,} events, {(OUT / name).stat().st_size / 1e6:.0f} MB")
+        print(f"{path}: {events:,} events, {path.stat().st_size / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ fields). Wakeup: a dict with the names of the vectors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 State = dict[str, Any]
@@ -67,12 +68,78 @@ def weight_pulls(s: State, k: Wake) -> bool:
     return left < (right + 1 if k["sync"] else right)
 
 
-def choose_target(s: State, k: Wake, rule: str, threshold: int) -> tuple[int, str]:
-    """Section 6.3 with 6.2, place A and Abel's step."""
-    this, prev, forms = k["this"], k["prev"], s["forms"]
-    factor = len(span(s, this))
+def is_at_most(dur: int, threshold: int) -> bool:
+    """v2, v3: 0 is short."""
+    return 0 <= dur <= threshold
+
+
+def v1_short(s: State, c: int, threshold: int) -> bool:
+    """v1: the idle task is short, a task that has not slept yet is not."""
+    running = s["nr"][c] > 0
+    return not running or 0 < s["curr_dur"][c] <= threshold
+
+
+def place_a(s: State, k: Wake, rule: str, threshold: int) -> bool:
+    """Section 6.9, place A of v2 to v6."""
+    this = k["this"]
+    dur = s["curr_dur"][this]
+    test = {
+        "v2": is_at_most(dur, threshold),
+        "v3": is_at_most(dur, threshold),
+        "v4": 0 < dur <= threshold,
+        "v5": is_short(dur, threshold),
+        "v6": is_short(dur, threshold) and k["w_flips"] == 0,
+    }
+    return s["nr"][this] == 1 and test.get(rule, False)
+
+
+def place_b(s: State, k: Wake, rule: str, threshold: int, target: int, before: bool) -> bool:
+    """Section 6.9, place B of v1 to v6; before the UTIL block (v3, v4) or behind it."""
+    if (rule in ("v3", "v4")) != before or hint(s, target):
+        return False
+    nr, dur, own = s["nr"][target], s["curr_dur"][target], k["p_dur"]
+    gate = 5 * (s["nr_idle_scan"][s["llc"][target]] + 1) < 3 * len(span(s, target))
+    if rule == "v1":
+        return gate and 0 < own <= threshold and v1_short(s, target, threshold)
+    if rule == "v2":
+        return gate and nr == 1 and is_at_most(dur, threshold)
+    if rule == "v3":
+        return nr == 1 and is_at_most(dur, threshold) and is_at_most(own, threshold)
+    if rule == "v4":
+        return nr == 1 and 0 < dur <= threshold and 0 < own <= threshold
+    if rule in ("v5", "v6"):
+        both = is_short(dur, threshold) and is_short(own, threshold)
+        calm = rule == "v5" or k["w_flips"] == k["p_flips"] == 0
+        return gate and k["this"] == target and nr <= 1 and both and calm
+    return False
+
+
+def current_pair(s: State, k: Wake, threshold: int) -> bool:
+    """cur(this, p) of v7 and v8."""
+    return (
+        s["nr"][k["this"]] <= 1
+        and is_short(k["w_dur"], threshold)
+        and is_short(k["p_dur"], threshold)
+        and k["w_flips"] == k["p_flips"] == 0
+        and bool(k["w_last_is_p"] and k["p_last_is_w"])
+    )
+
+
+def is_wide(s: State, k: Wake, rules: list[str]) -> bool:
+    factor = len(span(s, k["this"]))
+    if "no_wide" in rules:
+        return False
+    if "2013" in rules:
+        return bool(k["p_flips"] > factor and k["w_flips"] > factor * k["p_flips"])
     few, many = sorted((k["w_flips"], k["p_flips"]))
-    if few >= factor and many >= few * factor:
+    return bool(few >= factor and many >= few * factor)
+
+
+def choose_target(s: State, k: Wake, rules: list[str], threshold: int) -> tuple[int, str]:
+    """Section 6.3 with 6.2, the rules' steps put in; of several the first that speaks."""
+    this, prev, forms = k["this"], k["prev"], s["forms"]
+    near = s["llc"][this] == s["llc"][prev]
+    if is_wide(s, k, rules):
         return prev, "wide"
     if this not in k["allowed"]:
         return prev, "this_not_allowed"
@@ -80,25 +147,38 @@ def choose_target(s: State, k: Wake, rule: str, threshold: int) -> tuple[int, st
         return prev, "this=prev"
     if s["zone"][this] != s["zone"][prev]:
         return prev, "no_domain"
-    if is_idle(s, this) and s["llc"][this] == s["llc"][prev]:
+    if is_idle(s, this) and near:
         return (prev if is_idle(s, prev) else this), "idle"
     own = s["nr"][this] - (s["delayed"][this] if forms["sync_minus_delayed"] else 0)
-    if k["sync"] and own == 1:
+    if k["sync"] and own == 1 and "no_sync" not in rules:
         return this, "sync"
+    if "v1" in rules and v1_short(s, this, threshold):
+        return this, "A"
     if forms["prev_idle_answers"] and is_idle(s, prev):
         return prev, "prev_idle"
-    if rule == "v5" and s["nr"][this] == 1 and is_short(s["curr_dur"][this], threshold):
+    if any(place_a(s, k, rule, threshold) for rule in rules):
         return this, "A"
-    if rule == "abel" and is_short(k["p_dur"], threshold):
-        return prev, "abel"
-    return (this if weight_pulls(s, k) else prev), "weight"
+    word = "weight"
+    pull: bool | None = None
+    for rule in rules:
+        where = {"abel": True, "abel_xllc": not near, "abel_sllc": near}.get(rule, False)
+        if pull is None and (rule == "no_weight" or (where and is_short(k["p_dur"], threshold))):
+            pull, word = False, "step"
+    if pull if pull is not None else weight_pulls(s, k):
+        return this, word
+    if ("v7" in rules or "v8" in rules) and current_pair(s, k, threshold):
+        return this, "first"
+    return prev, word
 
 
 class Search:
     """Section 6.4 and 6.6; one object per wakeup."""
 
-    def __init__(self, s: State, k: Wake, rule: str, threshold: int, target: int) -> None:
-        self.s, self.k, self.rule, self.threshold, self.target = s, k, rule, threshold, target
+    def __init__(
+        self, s: State, k: Wake, rules: list[str], threshold: int, target: int, prop: int
+    ) -> None:
+        self.s, self.k, self.rules, self.threshold, self.target = s, k, rules, threshold, target
+        self.prop = prop
         self.hint_after = dict(enumerate(s["hint"]))
         self.recent_after = k["recent"]
         self.held: list[tuple[int, str]] = []
@@ -144,7 +224,10 @@ class Search:
             self.held.append((recent, "cluster_recent"))
         if len(span(s, target)) == 1:
             return target, "no_llc"
-        found = self.split() if not forms["merged_search"] else self.merged()
+        search: Callable[[], tuple[int, str]] = (
+            self.merged if forms["merged_search"] else self.split
+        )
+        found = search()
         if found[0] != -1:
             return found
         for held in self.held:
@@ -195,23 +278,30 @@ class Search:
             c = self.sibling(prev)
             if c != -1:
                 return c, "smt"
+        for rule in self.rules:
+            if place_b(s, k, rule, self.threshold, target, before=True):
+                return target, "B"
+            if rule in ("v7", "v8") and k["this"] == target:
+                if current_pair(s, k, self.threshold):
+                    return target, "second"
         nr = 10**9
         scan = s["nr_idle_scan"][s["llc"][target]]
         if forms["budget_form"] == 1 and not seen_hint:
             nr = k["prop_nr"]
         if forms["budget_form"] == 2:
             nr = scan + 1
-            if nr == 1:
+        for rule in reversed(self.rules):
+            if rule == "no_util" or (rule == "s2" and seen_hint):
+                nr = 10**9
+            if rule == "util":
+                nr = scan + 1
+            if rule == "prop":
+                nr = 10**9 if seen_hint else self.prop
+        if nr == 1 and (forms["budget_form"] == 2 or "util" in self.rules):
+            if "prop" not in self.rules:
                 return -1, "overloaded"
-            if (
-                self.rule == "v5"
-                and not seen_hint
-                and k["this"] == target
-                and 5 * nr < 3 * len(span(s, target))
-                and s["nr"][target] <= 1
-                and is_short(k["p_dur"], self.threshold)
-                and is_short(s["curr_dur"][target], self.threshold)
-            ):
+        for rule in self.rules:
+            if place_b(s, k, rule, self.threshold, target, before=False):
                 return target, "B"
         mask = span(s, target) & k["allowed"]
         start = target + 1 if forms["scan_from_next"] else target
@@ -242,10 +332,17 @@ class Search:
         return (kept, "core_rest") if kept != -1 else (-1, "fallback")
 
 
-def select(s: State, k: Wake, rule: str = "mainline", threshold: int = 0) -> dict[str, Any]:
-    """The whole selection: what the vectors of A.8 call cpu, target, wa, step and after."""
-    target, wa = choose_target(s, k, rule, threshold)
-    search = Search(s, k, rule, threshold, target)
+def select(
+    s: State, k: Wake, rule: str = "mainline", threshold: int = 0, prop: int = 4
+) -> dict[str, Any]:
+    """The whole selection: what the vectors of A.8 call cpu, target, wa, step and after.
+
+    ``rule``: v1 ... v8, abel, abel_xllc, abel_sllc, s2, no_util, util, prop, no_weight, no_wide,
+    no_sync, 2013, several joined by ``+``, or anything else: none.
+    """
+    rules = rule.split("+")
+    target, wa = choose_target(s, k, rules, threshold)
+    search = Search(s, k, rules, threshold, target, prop)
     cpu, step = search.run()
     return {
         "cpu": cpu,

@@ -54,6 +54,7 @@ def read_cpu(data: bytes, *, page_size: int, big: bool, long: int, type_end: int
             out.errors += 1
             if have < page_size:
                 break
+            lost = -1  # what is left out for damage is lost
             continue
         if word >> 31:
             count = -1
@@ -64,12 +65,14 @@ def read_cpu(data: bytes, *, page_size: int, big: bool, long: int, type_end: int
         now = number(start, 8)
         if now >= TIME_LIMIT:
             out.errors += 1
+            lost = -1
             continue
         high = max(high, now)
         at, end = start + head, start + head + commit
         while at < end:
             if end - at < 4:
                 out.errors += 1
+                lost = -1
                 break
             word = number(at, 4)
             kind, delta = (word >> 27, word & (1 << 27) - 1) if big else (word & 31, word >> 5)
@@ -80,6 +83,7 @@ def read_cpu(data: bytes, *, page_size: int, big: bool, long: int, type_end: int
             else:
                 if end - at < 8:
                     out.errors += 1
+                    lost = -1
                     break
                 more = number(at + 4, 4)
                 if kind == 30:
@@ -95,6 +99,7 @@ def read_cpu(data: bytes, *, page_size: int, big: bool, long: int, type_end: int
                     now = _wrap(now + delta)
                     if at + 4 + more > end:
                         out.errors += 1
+                        lost = -1
                         break
                     at += 4 + more
                     continue
@@ -103,9 +108,11 @@ def read_cpu(data: bytes, *, page_size: int, big: bool, long: int, type_end: int
                     after = end + 1
             if after > end:
                 out.errors += 1
+                lost = -1
                 break
             if not 0 <= now + delta < TIME_LIMIT:
                 out.errors += 1
+                lost = -1
                 break
             now += delta
             high = max(high, now)

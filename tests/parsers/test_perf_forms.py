@@ -33,7 +33,7 @@ from traceana.parsers.perf_folder import (
 from traceana.parsers.reader import Reader
 from traceana.parsers.registry import open_reader
 from traceana.parsers.unwrap import open_input
-from traceana.schema import EventKind, State
+from traceana.schema import EventKind, Evidence, State
 
 sys.path.insert(0, str(Path(__file__).parent))
 import perf_data_writer as w
@@ -788,7 +788,7 @@ PUBLIC: dict[str, tuple[dict[str, int], set[str], bool]] = {
     ),
     "perf-lost-samples.data": (
         {"cycles:pp": 97, "instructions:pp": 80, "branch-instructions:pp": 14},
-        {"no_tracepoints", "events_lost", "only_some_tasks"}, False,
+        {"no_tracepoints", "events_lost", "losses_unplaced", "only_some_tasks"}, False,
     ),
     "perf-pipe-6.12.data": ({"cycles:u": 9}, {"no_tracepoints", "only_some_tasks"}, False),
     "perf-attr136.data": ({"cycles:Pu": 7}, {"no_tracepoints", "only_some_tasks"}, False),
@@ -882,3 +882,10 @@ def test_weighted_samples_of_this_machine(tmp_path: Path) -> None:
     assert sum(reader.counts.values()) == len(lines)
     assert len(got) == len(set(lines))
     assert reader.issues.counts().get("samples_repeated", 0) == len(lines) - len(set(lines))
+
+
+def test_a_fork_of_an_impossible_process_names_nobody() -> None:
+    """Found by make fuzz: the number of its thread group does not fit the column."""
+    records = [w.fork(TRACKING, 0x80000079, 7, 5), w.fork(TRACKING, 8, 8, 6)]
+    _, names = read_all(open_perf_data(PATH, w.write(ATTRS, [*records, *rounds(1, 5)]).data))
+    assert {n.tgid for n in names if n.evidence == Evidence.FORK} == {8}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traceana._jit import njit
 from traceana.columns import (
     NULL_CPU,
     NULL_CTX,
@@ -21,9 +23,12 @@ from traceana.columns import (
     EventColumns,
     NameChange,
 )
+from traceana.parsers import _ring_chunk_kernels as chunk_kernels
+from traceana.parsers import ring
 from traceana.parsers.formats import EventFormat, parse_header_page
 from traceana.parsers.payload import ColumnPool, Layouts, PayloadDecoder, as_bytes
-from traceana.parsers.ring import CpuData, RingWalk
+from traceana.parsers.ring import CpuData, RingWalk, mapping_of
+from traceana.parsers.ring_chunks import ring_chunks
 from traceana.schema import EVENT_NAMES, Ctx, EventKind, State
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "oracle")]
@@ -44,7 +49,7 @@ PAGE = 512
 def decode(
     kernel: w.Kernel, cpus: dict[int, bytes], *, page_size: int = PAGE, round_bytes: int = 1 << 20
 ) -> tuple[EventColumns, list[NameChange], RingWalk, PayloadDecoder]:
-    """All rows of some CPUs' pages."""
+    """All rows of some CPUs' pages, found in two ways that must agree."""
     formats = [EventFormat.parse(x.text(), x.system) for x in kernel.layouts.values()]
     layouts = Layouts([f for f in formats if f], big_endian=kernel.big)
     blob, data = b"\0" * 64, []
@@ -53,17 +58,38 @@ def decode(
         blob += pages
     head = parse_header_page(w.header_page(kernel, page_size))
     assert head is not None
-    walk = RingWalk(
-        as_bytes(blob), data, head, page_size=page_size, row_of_id=layouts.row_of_id,
-        type_field=(0, 2), big_endian=kernel.big, untold=frozenset(cpus),
-    )  # fmt: skip
-    decoder = PayloadDecoder(as_bytes(blob), layouts)
+
+    def begin() -> tuple[RingWalk, PayloadDecoder]:
+        walk = RingWalk(
+            as_bytes(blob), data, head, page_size=page_size, row_of_id=layouts.row_of_id,
+            type_field=(0, 2), big_endian=kernel.big, untold=frozenset(cpus),
+        )  # fmt: skip
+        return walk, PayloadDecoder(as_bytes(blob), layouts)
+
+    walk, decoder = begin()
     parts, names = [], []
     for rows in walk.rounds(round_bytes=round_bytes):
         chunk = decoder.decode(rows.ts, rows.cpu, rows.off, rows.length, rows.row, rows.order)
         parts.append(chunk.events.take(np.arange(len(chunk.events))))
         names += chunk.names
-    return EventColumns.concat(parts), names, walk, decoder
+    events = EventColumns.concat(parts)
+    for chunk_rows in (1, 1 << 12):
+        other, other_decoder = begin()
+        parts, losses, other_names = [], 0, []
+        for made in ring_chunks(other, other_decoder, chunk_rows=chunk_rows,
+                                round_bytes=round_bytes):  # fmt: skip
+            parts.append(made.columns.take(np.arange(len(made.columns))))
+            losses += made.losses
+            other_names += made.names
+        for a, b in zip(events.arrays(), EventColumns.concat(parts).arrays(), strict=True):
+            assert a.tolist() == b.tolist()
+        assert other_names == names
+        assert losses == (events.kind == EventKind.LOST).sum()
+        assert (other.counts == walk.counts).all()
+        assert (other.errors, other.error_count) == (walk.errors, walk.error_count)
+        assert (other.events, other.steps_back) == (walk.events, walk.steps_back)
+        assert (other_decoder.short, other_decoder.failed) == (decoder.short, decoder.failed)
+    return events, names, walk, decoder
 
 
 NULLS: dict[str, Any] = {
@@ -367,3 +393,76 @@ def test_columns_are_used_again_only_when_nobody_holds_them() -> None:
 
 def test_more_rows_than_the_pool_has_room_for() -> None:
     assert len(ColumnPool(10).take(11)) == 11
+
+
+@settings(max_examples=200)
+@given(
+    runs=st.lists(st.lists(st.integers(0, 60), max_size=40), min_size=1, max_size=9),
+    base=st.sampled_from([0, 1 << 40, (1 << 61) + 5]),
+    jump=st.sampled_from([0, 1 << 30, 1 << 60]),
+)
+def test_the_order_of_rows_is_that_of_a_stable_sort(
+    runs: list[list[int]], base: int, jump: int
+) -> None:
+    """Also where keys are so far apart (``jump``) that they cannot be packed with their index."""
+    key = np.array([base + k for run in runs for k in sorted(run)], np.int64)
+    ends = np.cumsum([len(run) for run in runs]).astype(np.int64)
+    starts = ends - np.array([len(run) for run in runs], np.int64)
+    for start, end in zip(starts, ends, strict=True):
+        if end > start and base + jump < 1 << 62:
+            key[end - 1] += jump
+    here, there = np.empty(len(key) + 1, np.int64), np.empty(len(key) + 1, np.int64)
+    walk = np.zeros(chunk_kernels.N_WALK, np.int64)
+    order_of_rows(key, starts, ends, here, there, np.empty(len(runs) + 1, np.int64), walk)
+    order = (there if walk[chunk_kernels.WHERE] else here)[: len(key)]
+    order &= walk[chunk_kernels.INDEX_MASK]
+    assert order.tolist() == np.argsort(key, kind="stable").tolist()
+
+
+@njit
+def order_of_rows(key, starts, ends, here, there, bounds, walk):  # type: ignore[no-untyped-def]
+    """So that Python can call it."""
+    chunk_kernels.merged_order(key, starts, ends, here, there, bounds, walk)
+
+
+def test_what_is_read_of_a_mapped_file_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = KERNELS[False, 8]
+    layouts = Layouts(
+        [f for x in kernel.layouts.values() if (f := EventFormat.parse(x.text(), x.system))]
+    )
+    head = parse_header_page(w.header_page(kernel, 4096))
+    assert head is not None
+    blob, data = bytes(4096), []
+    for cpu in range(2):
+        start = len(blob)
+        for i in range(40):
+            page = w.Page(kernel, 1000 * i + cpu, 4096)
+            for _ in range(50):
+                page.event(kernel.pack("cpu_idle", state=i, cpu_id=cpu), 1)
+            blob += page.bytes()
+        data.append(CpuData(cpu, start, len(blob)))
+    path = tmp_path / "pages"
+    path.write_bytes(blob)
+    monkeypatch.setattr(ring, "_MOST_MAPPED", 0)
+    monkeypatch.setattr(ring, "_LEAST_BACK", 1)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert mapping_of(as_bytes(mapped)) is mapped
+    assert mapping_of(as_bytes(blob)) is None
+    assert mapping_of(as_bytes(memoryview(mapped)[1:])) is None
+    found = []
+    for buf in (mapped, blob):
+        walk = RingWalk(
+            as_bytes(buf), data, head, page_size=4096, row_of_id=layouts.row_of_id,
+            type_field=(0, 2),
+        )  # fmt: skip
+        decoder = PayloadDecoder(as_bytes(buf), layouts)
+        chunks = ring_chunks(walk, decoder, chunk_rows=300, round_bytes=8192)
+        found.append([row for c in chunks for row in zip(c.columns.ts.tolist(),
+                      c.columns.value.tolist(), strict=True)])  # fmt: skip
+        given = walk._given_back - [d.start for d in data]
+        assert (given > 30 * 4096).all() == (buf is mapped)
+    assert found[0] == found[1]
+    assert len(found[0]) == 4000

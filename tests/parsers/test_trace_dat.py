@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 import os
@@ -486,6 +487,26 @@ def test_the_text_of_a_latency_tracer_in_version_7(way: str) -> None:
             assert "\n" not in str(error)
 
 
+def time_shift(
+    kernel: w.Kernel,
+    samples: list[list[tuple[int, int, int, int]]],
+    flags: int = 0,
+    *,
+    fractions: bool = True,
+) -> tuple[int, bytes]:
+    """Option 12; of each CPU rows of time, offset, scaling, fraction."""
+
+    def n(value: int, size: int) -> bytes:
+        return (value % (1 << 8 * size)).to_bytes(size, kernel.order)  # type: ignore[arg-type]
+
+    data = n(0xABC, 8) + n(flags, 4) + n(len(samples), 4)
+    for rows in samples:
+        data += n(len(rows), 4) + b"".join(n(r[i], 8) for i in range(3) for r in rows)
+    if fractions:
+        data += b"".join(n(r[3], 8) for rows in samples for r in rows)
+    return 12, data
+
+
 @pytest.mark.parametrize("big", [False, True])
 def test_a_guest_and_its_host_are_told(big: bool) -> None:
     kernel = w.Kernel(big=big)
@@ -493,19 +514,77 @@ def test_a_guest_and_its_host_are_told(big: bool) -> None:
     def n(value: int, size: int) -> bytes:
         return value.to_bytes(size, kernel.order)  # type: ignore[arg-type]
 
-    shift = n(0xABC, 8) + n(0, 4) + n(1, 4) + n(2, 4) + n(5, 8) * 6
+    shift = time_shift(kernel, [[(5, 1000, 1, 0)]] * 2, fractions=False)
     guest = b"vm1\0" + n(0x77, 8) + n(2, 4) + n(0, 4) + n(500, 4) + n(1, 4) + n(501, 4)
-    cap = w.Capture(kernel, two_cpus(kernel), options=[(12, shift), (13, guest)])
-    reader, events, _ = read(w.v7(cap))
-    assert events.ts.tolist() == [r[0] for r in TWO_CPUS]
+    cap = w.Capture(kernel, two_cpus(kernel), options=[shift, (13, guest)])
+    reader, events, names = read(w.v7(cap))
+    assert events.ts.tolist() == [r[0] + 1000 for r in TWO_CPUS]
+    assert names[0].ts == 100 + 1000
     assert reader.meta.extra["host_trace_id"] == "0xabc"
     assert reader.meta.extra["guests"] == [
         {"name": "vm1", "trace_id": "0x77", "pid_of_vcpu": {0: 500, 1: 501}}
     ]
-    assert reader.issues.counts() == {"time_shift_ignored": 1}
-    cap.options = [(12, shift[:-4]), (13, guest[:-4]), (12, b""), (13, b"vm"), (13, guest[:8])]
-    reader, _, _ = read(w.v7(cap))
+    assert reader.issues.counts() == {"time_shifted": 1}
+    cut = shift[1][:-4]
+    cap.options = [(12, cut), (13, guest[:-4]), (12, b""), (13, b"vm"), (13, guest[:8])]
+    reader, events, _ = read(w.v7(cap))
+    assert events.ts.tolist() == [r[0] for r in TWO_CPUS]
     assert reader.issues.counts() == {"bad_option": 5}
+
+
+def host_time(ts: int, rows: list[tuple[int, int, int, int]], *, interpolate: bool) -> int:
+    """trace-cmd's timestamp_host_sync(), in plain words."""
+    if not rows:
+        return ts
+    first = second = rows[0]
+    for a, b in itertools.pairwise(rows):
+        if a is rows[0] or ts >= a[0]:
+            first, second = a, b
+    time, offset, scaling, fraction = first
+    if interpolate and len(rows) > 1:
+        grown, delta = (ts - time) * (second[1] - offset), second[0] - time
+        offset += int((grown + delta // 2) / delta)
+    return (ts * scaling >> fraction) + offset
+
+
+SHIFTS = [
+    [[(50, -30, 1, 0), (150, 7, 1, 0), (400, 1000, 1, 0)], [(0, 40, 3, 1), (1000, 90, 1, 0)]],
+    [[(120, 5, 1, 0)], []],
+    [[(0, 0, 1 << 40, 40), (200, 8, 5 << 33, 34)], [(10, -3, 1, 0), (10, 9, 1, 0), (90, 1, 1, 0)]],
+]
+
+
+@pytest.mark.parametrize("interpolate", [False, True])
+@pytest.mark.parametrize("samples", SHIFTS)
+@pytest.mark.parametrize("way", ["v6", "v7"])
+def test_times_of_a_guest_become_those_of_its_host(
+    way: str, samples: list[list[tuple[int, int, int, int]]], interpolate: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each CPU by its own samples; the events are put in order again, also over chunks."""
+    kernel = w.Kernel()
+    cpus, told = {}, []
+    for cpu in range(3):
+        page, now = w.Page(kernel, 10 + cpu), 10 + cpu
+        for i in range(30):
+            now += (step := (i * 7 + cpu * 5) % 13)
+            page.event(waking(kernel, 1, 100 * cpu + i + 1, cpu), step)
+            told.append((now, cpu, 100 * cpu + i + 1))
+        cpus[cpu] = page.bytes()
+    cap = w.Capture(kernel, cpus, options=[time_shift(kernel, samples, int(interpolate))])
+    cap.options.append((7, b"-25\0"))
+    tables = [[*{r[0]: r for r in sorted(rows, reverse=True)}.values()][::-1] for rows in samples]
+    tables.append([])
+    want = sorted(
+        (host_time(t, tables[cpu], interpolate=interpolate) - 25, cpu, pid) for t, cpu, pid in told
+    )
+    for rows_of_chunk in (1 << 17, 1):
+        monkeypatch.setattr(trace_dat_stream, "CHUNK_ROWS", rows_of_chunk)
+        _, events, names = read(make(way, cap))
+        got = rows(events, "ts", "cpu", "subject")
+        assert sorted(got) == want
+        assert (np.diff(events.ts) >= 0).all()
+        assert {n.pid: n.ts for n in names} == {pid: t for t, _, pid in want}
 
 
 # C01, C02: options
@@ -698,7 +777,9 @@ def test_absurd_pages_are_skipped_with_their_place(way: str) -> None:
     pages = [w.Page(kernel, 100 * i).event(switch(kernel, 1, 2), 1) for i in range(3)]
     pages[1].commit = 70000
     reader, events, _ = read(make(way, w.Capture(kernel, {6: b"".join(p.bytes() for p in pages)})))
-    assert events.ts.tolist() == [1, 201]
+    # The page that is left out is a loss: said before the next event of its CPU.
+    kinds = [int(EventKind.SWITCH), int(EventKind.LOST), int(EventKind.SWITCH)]
+    assert (events.ts.tolist(), events.kind.tolist()) == ([1, 201, 201], kinds)
     assert reader.damaged
     (text,) = [t for t in reader.issues.texts() if "70000" in t]
     assert text.startswith("cpu 6, offset 0x")

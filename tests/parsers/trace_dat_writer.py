@@ -385,7 +385,7 @@ def compress(name: str, data: bytes) -> bytes:
     if name == "zlib":
         return zlib.compress(data)
     if name == "lzma":
-        return lzma.compress(data, lzma.FORMAT_ALONE)
+        return lzma.compress(data, lzma.FORMAT_ALONE, preset=0)
     import zstandard
 
     return zstandard.ZstdCompressor(write_content_size=False).compress(data)

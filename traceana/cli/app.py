@@ -28,6 +28,8 @@ Exit status:
     4  a result is given, but the file was cut or damaged; with --fail-on-loss
        also when the recorder lost events
     5  opened, but without an event that the verb needs
+    6  a rule file failed; the results of the other rules are given
+    7  --read-mode strict: records contradict each other, no result
    70  a fault of traceana; 130 interrupted; 141 the reader of the pipe has gone
 \b
 Environment:

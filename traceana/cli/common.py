@@ -23,8 +23,21 @@ from traceana.errors import InputError, LossError, UsageError
 if TYPE_CHECKING:
     from traceana.capture import Capture
     from traceana.cli.options import Options
+    from traceana.parsers.glimpse import Glimpse
 
-__all__ = ["check_rows", "colored", "conclude", "emit", "lost_block", "opened", "say", "write"]
+__all__ = [
+    "check_output",
+    "check_rows",
+    "colored",
+    "conclude",
+    "emit",
+    "lost_block",
+    "opened",
+    "say",
+    "spare_pandas",
+    "timed",
+    "write",
+]
 
 
 def say(text: str) -> None:
@@ -69,7 +82,7 @@ class _NoPandas:
             raise ModuleNotFoundError(name=name)
 
 
-def _spare_pandas() -> None:
+def spare_pandas() -> None:
     """Keep pyarrow from importing pandas, which takes 0.2 s and is needed by no verb.
 
     pyarrow asks whether there is pandas when the first list becomes an array, and remembers
@@ -86,21 +99,27 @@ def _spare_pandas() -> None:
         sys.meta_path.remove(_NoPandas)
 
 
+def check_output(options: Options) -> None:
+    """Refuse an output that cannot be written, or that is the capture itself."""
+    if options.output in ("-", ""):
+        return
+    output.check_target(options.output, force=options.force)
+    target, given = Path(options.output), Path(options.source)
+    if target.exists() and given.exists() and target.samefile(given):
+        raise UsageError(f"{options.output} is the capture itself; it is not overwritten")
+
+
 @contextmanager
 def opened(options: Options) -> Iterator[Capture]:
     """The capture that the options name, with a progress bar while it is read."""
     source = options.source
-    if options.output not in ("-", ""):
-        output.check_target(options.output, force=options.force)
-        target, given = Path(options.output), Path(source)
-        if target.exists() and given.exists() and target.samefile(given):
-            raise UsageError(f"{options.output} is the capture itself; it is not overwritten")
+    check_output(options)
     if options.hz is not None and not 0 < options.hz <= 100_000:
         raise UsageError(f"--hz {options.hz}: give CONFIG_HZ, e.g. 250 or 1000")
     window = parse_time(options.time) if options.time is not None else None
     workloads = parse_workloads(options.workload)
     with _spooled(source) as path, Progress(quiet=options.quiet) as progress:
-        _spare_pandas()
+        spare_pandas()
         from traceana import capture
 
         yield capture.open(
@@ -114,6 +133,7 @@ def opened(options: Options) -> Iterator[Capture]:
             time=window,
             workload=workloads,
             progress=progress,
+            read_mode=options.read_mode,
         )
 
 
@@ -192,7 +212,7 @@ def _sort(sheet: output.Sheet, column: int) -> None:
     sheet.rows = known + [r for r in sheet.rows if r[column] is None]
 
 
-def lost_block(cap: Capture) -> dict[str, Any]:
+def lost_block(cap: Capture | Glimpse) -> dict[str, Any]:
     """Losses that the recorder admits, as they stand in JSON."""
     lost = cap.lost
     return {
@@ -227,13 +247,13 @@ def _warn_of_losses(cap: Capture) -> None:
     lost = cap.lost
     if not (lost.marks or lost.events):
         return
-    where = f" on {len(lost.per_cpu)} cpus" if lost.per_cpu else ""
+    where = f" on {output.plural(len(lost.per_cpu), 'CPU')}" if lost.per_cpu else ""
     if lost.events is None:
-        amount = f"{lost.marks} times events were lost"
+        amount = f"events were lost at {output.plural(lost.marks, 'place')}"
     else:
         total = sum(cap.counts.values()) + lost.events
         share = f" ({100 * lost.events / total:.2g} %)" if total else ""
-        amount = f"{lost.events} events lost{share}"
+        amount = f"{output.plural(lost.events, 'event')} lost{share}"
     say(
         f"warning: {amount}{where}; what spans a loss is left out of waits and slices "
         "(see the losses in `info`)"

@@ -9,10 +9,11 @@ import typer
 from traceana.cli.common import check_rows, conclude, emit, lost_block, opened, timed
 from traceana.cli.options import INPUT, OUTPUT, ROWS, Options, verb
 from traceana.cli.values import Shown
-from traceana.output import Field, Sheet, format_ns
+from traceana.output import Field, Sheet, format_ns, plural
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
+    from traceana.idle_time import MachineIdle
 
 __all__ = ["register"]
 
@@ -89,33 +90,47 @@ def _each(cap: Capture, shown: Shown) -> Sheet:
 
 
 def _per_cpu(cap: Capture, shown: Shown) -> Sheet:
+    from traceana.idle_time import machine_idle
     from traceana.summary import idle_rows
 
     rows = idle_rows(cap.timeline(), cap.topology.column("cpu").to_pylist())
     rows = [row for row in rows if shown.cpu(row["cpu"])]
-    head: dict[str, Any] = {"span_ns": cap.span_ns, "lost": lost_block(cap)}
+    notes: list[str] = []
     known = [r for r in rows if r["idle_ns"] is not None]
-    total = sum(r["idle_ns"] for r in known)
-    notes = []
-    unknown = sum(r["unknown_ns"] for r in known)
-    told = (cap.span_ns or 0) * len(known) - unknown
-    if known and cap.span_ns and told > 0:
-        text = f"{len(known)} CPUs idle {100 * total / told:.1f} % of {format_ns(cap.span_ns)}"
-        if unknown:
-            whole = cap.span_ns * len(known)
-            text += (
-                f" as far as it is known ({100 * unknown / whole:.1f} % is not: between "
-                f"{100 * total / whole:.1f} and {100 * (total + unknown) / whole:.1f} %)"
-            )
-        waits = [r["waited_llc_ns"] for r in known]
-        if total and None not in waits:
-            text += (
-                f"; during {100 * sum(waits) / total:.1f} % of that a task waited in the same LLC"
-            )
-        elif None in waits:
-            text += "; whether a task waited meanwhile is not known without sched_wakeup"
-        notes.append(text)
+    online = cap.topology.filter(cap.topology.column("online")).column("cpu").to_pylist()
+    whole = machine_idle(cap.timeline(), online, only=shown.cpus)
+    head: dict[str, Any] = {
+        "span_ns": cap.span_ns,
+        "window_ns": whole.window_ns or None,
+        "idle_share": whole.share,
+        "idle_share_lo": whole.lo,
+        "idle_share_hi": whole.hi,
+        "lost": lost_block(cap),
+    }
+    if whole.share is not None:
+        notes.append(_sentence(whole, known))
     if len(known) < len(rows):
-        notes.append(f"{len(rows) - len(known)} CPUs without an event: idle or not is not known")
+        silent = plural(len(rows) - len(known), "CPU")
+        notes.append(f"{silent} without an event: idle or not is not known")
     cells = [[r[f.name] for f in PER_CPU] for r in rows]
     return Sheet("cpus", PER_CPU, cells, head=head, notes=notes)
+
+
+def _sentence(whole: MachineIdle, known: list[dict[str, Any]]) -> str:
+    """All CPUs together, in the words that the report uses."""
+    assert whole.share is not None and whole.lo is not None and whole.hi is not None
+    length = format_ns(whole.window_ns)
+    text = f"{plural(whole.known, 'CPU')} idle {100 * whole.share:.1f} % of "
+    text += f"the {length} that all CPUs' data have in common" if whole.common else length
+    if whole.hi - whole.lo >= 0.0005:
+        text += (
+            f" as far as it is known (of all CPUs and the whole span between {100 * whole.lo:.1f} "
+            f"and {100 * whole.hi:.1f} %)"
+        )
+    total = sum(r["idle_ns"] for r in known)
+    waits = [r["waited_llc_ns"] for r in known]
+    if None in waits:
+        text += "; whether a task waited meanwhile is not known without sched_wakeup"
+    elif total:
+        text += f"; during {100 * sum(waits) / total:.1f} % of it a task waited in the same LLC"
+    return text

@@ -18,8 +18,11 @@ from typer.core import TyperCommand
 from traceana.cli.values import choose
 from traceana.errors import UsageError
 
-__all__ = ["DEFAULT_OUTPUT", "INPUT", "OUTPUT", "ROWS", "SHOWN", "Options", "verb"]
+__all__ = ["DEFAULT_OUTPUT", "INPUT", "OUTPUT", "READ_MODES", "ROWS", "SHOWN", "Options", "verb"]
 
+
+#: As in traceana.capture, which is not imported before a verb runs.
+READ_MODES = ("normal", "strict", "switch-only")
 
 #: No -o was given: standard output, where a verb has no better idea.
 DEFAULT_OUTPUT = ""
@@ -39,6 +42,7 @@ class Options:
     ignore: list[str] = dataclasses.field(default_factory=list)
     workload: list[str] = dataclasses.field(default_factory=list)
     time: str | None = None
+    read_mode: str = "normal"
     fail_on_loss: bool = False
     cpu: str | None = None
     pid: str | None = None
@@ -166,6 +170,17 @@ _DECLARED: dict[str, Any] = {
             "('8.62,' ',8.7'), or percents of the span ('10%-20%').",
         ),
     ],
+    "read_mode": Annotated[
+        str,
+        _option(
+            _IN,
+            "--read-mode",
+            metavar="MODE",
+            help="What to do about records that contradict each other. normal: repair and count "
+            "them; strict: stop at the first with status 7 and show both; switch-only: use "
+            "sched_switch and nothing else. Default: normal.",
+        ),
+    ],
     "fail_on_loss": Annotated[
         bool,
         _option(_IN, "--fail-on-loss", help="End with status 4 if the recorder lost events."),
@@ -233,7 +248,7 @@ _DECLARED: dict[str, Any] = {
 
 INPUT = (
     "input", "buffer", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time",
-    "fail_on_loss",
+    "read_mode", "fail_on_loss",
 )  # fmt: skip
 SHOWN = ("cpu", "pid", "tid", "comm")
 ROWS = ("sort", "limit")
@@ -285,6 +300,7 @@ def verb(
             if options.output == DEFAULT_OUTPUT and not own_default:
                 options.output = "-"
             choose(options.color, ("auto", "always", "never"), "--color")
+            choose(options.read_mode, READ_MODES, "--read-mode")
             return function(options, **given)
 
         defaults = Options()

@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
             timed(cap, "tasks")
             rows = []
-            for row in task_rows(cap.timeline().tasks):
+            for row in task_rows(cap.tasks()):
                 idle = row["class"] == "idle" and not (shown.tids and 0 in shown.tids)
                 if idle or not shown.task(row["pid"], row["tgid"], row["comm"]):
                     continue

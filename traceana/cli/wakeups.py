@@ -14,6 +14,8 @@ from traceana.output import Field, Sheet
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from traceana.capture import Capture
+
 __all__ = ["register"]
 
 GROUPS = (
@@ -69,6 +71,13 @@ EACH = (
     Field("quality", "int", shown=False),
 )
 
+#: What --moved-by adds: where the rule would have put it, and why.
+MOVED = (
+    Field("rule_cpu", "int", "rule's"),
+    Field("rule_reason", "text", "reason"),
+    Field("certainty", "text"),
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the program."""
@@ -95,6 +104,16 @@ def register(app: typer.Typer) -> None:
             bool,
             typer.Option("--rows", help="Each wakeup instead of a summary.", show_default=False),
         ] = False,
+        moved_by: Annotated[
+            str | None,
+            typer.Option(
+                "--moved-by",
+                metavar="RULE",
+                show_default=False,
+                help="Each wakeup that this rule (a name of `traceana rules`, or the path of a "
+                "rule file, which is run) would have put on another CPU: estimated, open loop.",
+            ),
+        ] = None,
     ) -> int:
         """Summarise wakeup latency, queue delay and wake delay, or list each wakeup.
 
@@ -103,19 +122,21 @@ def register(app: typer.Typer) -> None:
         sched_waking to sched_wakeup. The analysis sees all events; --cpu (where the wakee was
         placed), --pid, --tid and --comm (the wakee's) select the wakeups that are counted.
         """
-        check_rows(options, EACH if rows else SUMMARY)
+        rows = rows or moved_by is not None
+        fields = EACH + (MOVED if moved_by is not None else ()) if rows else SUMMARY
+        check_rows(options, fields)
         choose(by, GROUPS, "--by")
         shown = Shown.of(options)
         with opened(options) as cap:
-            from traceana.errors import MissingEventsError
-
             timed(cap, "wakeups")
             timeline = cap.timeline()
-            if not timeline.wakeups.num_rows and not _recorded(cap.counts):
-                raise MissingEventsError(("sched_waking", "sched_wakeup"), "wakeups")
+            if not timeline.wakeups.num_rows:
+                cap.require(("sched_waking", "sched_wakeup"), "wakeups")
             table = _select(timeline.wakeups, timeline.tasks, shown)
             head = {"lost": lost_block(cap)}
-            if rows:
+            if moved_by is not None:
+                sheet = _moved(cap, moved_by, table, timeline.tasks, head)
+            elif rows:
                 sheet = _each(table, timeline.tasks, head)
             else:
                 from traceana.summary import latency_rows
@@ -125,10 +146,6 @@ def register(app: typer.Typer) -> None:
                 sheet = Sheet("latencies", SUMMARY, cells, head=head)
             emit(sheet, options)
             return conclude(cap, options)
-
-
-def _recorded(counts: dict[str, int]) -> bool:
-    return any(counts.get(name) for name in ("sched_waking", "sched_wakeup", "sched_wakeup_new"))
 
 
 def _select(wakeups: pa.Table, tasks: pa.Table, shown: Shown) -> pa.Table:
@@ -148,3 +165,22 @@ def _each(table: pa.Table, tasks: pa.Table, head: dict[str, Any]) -> Sheet:
 
     cells = [[row[f.name] for f in EACH] for row in wakeup_rows(table, tasks)]
     return Sheet("wakeups", EACH, cells, head=head)
+
+
+def _moved(
+    cap: Capture, rule: str, table: pa.Table, tasks: pa.Table, head: dict[str, Any]
+) -> Sheet:
+    """The wakeups of the table that a rule moves, and where to."""
+    import pyarrow.compute as pc
+
+    from traceana.explain import moved_by
+
+    moved = moved_by(cap, rule)
+    of = {row["wakeup"]: row for row in moved.to_pylist()}
+    sheet = _each(
+        table.filter(pc.is_in(table.column("wakeup"), moved.column("wakeup"))), tasks, head
+    )
+    at = [f.name for f in EACH].index("wakeup")
+    cells = [[*row, *(of[row[at]][f.name] for f in MOVED)] for row in sheet.rows]
+    note = f"estimated, open loop: {len(of)} wakeups moved by {rule}"
+    return Sheet("wakeups", (*EACH, *MOVED), cells, head={**head, "rule": rule}, notes=[note])

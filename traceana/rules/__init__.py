@@ -3,7 +3,8 @@
 A rule file in this folder (not ``_x.py``, not ``interface.py``) is a rule of that name; a
 path to a file elsewhere is a user's rule, named after the file. What a rule file holds is
 described in :mod:`traceana.rules.interface`: docstring with the headings of HEADINGS,
-PARAMS, REASONS, CONDITIONS, CASES, ``decide`` and, optionally, ``blocked_by``.
+PARAMS, REASONS, CONDITIONS, CASES, ``decide`` (or STEPS with a function for each) and,
+optionally, ``blocked_by``. ``a+b`` is the combination of two rules of STEPS (``_steps.py``).
 
 Names and texts are read without executing the file, so that listing rules needs no compiler;
 :func:`load` imports it (and numba).
@@ -13,14 +14,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceana.errors import UsageError
+from traceana.rules._steps import Part, combine, places_of, program, split
 from traceana.rules._text import HEADINGS, Param, RuleText, read_text
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Rule:
     blocked_by: Callable[..., int]
     #: Which conditions belong to a place: place name -> bits. One place "" if unnamed.
     places: Mapping[str, int] = field(default_factory=dict)
+    #: The rules of STEPS that it consists of; empty: its ``decide`` is its own.
+    parts: tuple[Part, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -51,6 +53,10 @@ class Rule:
     ) -> NDArray[Any]:
         """Return *p*: the parameters as int64, in the order of PARAMS, at least one element.
 
+        Behind them, for a rule of STEPS, stand addresses of its functions: *p* is of use in
+        this process only. A parameter's name without its rule's (``threshold_ns``) means those
+        of all parts of a combination.
+
         Raises
         ------
         UsageError
@@ -59,22 +65,24 @@ class Rule:
         """
         import numpy as np
 
-        overrides = dict(overrides or {})
         known = [param.name for param in self.text.params]
-        for name, value in overrides.items():
-            if name not in known:
+        given: dict[str, int] = {}
+        for name, value in (overrides or {}).items():
+            meant = [k for k in known if k == name or (self.parts and k.endswith(f".{name}"))]
+            if not meant:
                 raise UsageError(
                     f"rule {self.name} has no parameter {name!r}"
                     + (f"; it has {', '.join(known)}" if known else "; it has none")
                 )
             if not -(2**63) <= value < 2**63:
                 raise UsageError(f"{self.name}.{name}={value} is out of range")
-        p = np.zeros(max(1, len(known)), dtype=np.int64)
-        for i, param in enumerate(self.text.params):
+            given |= dict.fromkeys(meant, value)
+        values = []
+        for param in self.text.params:
             default = param.default
-            value = getattr(tunables, default) if isinstance(default, str) else default
-            p[i] = overrides.get(param.name, value)
-        return p
+            own = getattr(tunables, default) if isinstance(default, str) else default
+            values.append(given.get(param.name, own))
+        return np.array((values or [0]) + _program(self), dtype=np.int64)
 
     def unmet(self, bits: int) -> list[str]:
         """Return the names of the conditions that a result of ``blocked_by`` calls unmet."""
@@ -132,23 +140,15 @@ def describe(rule: str) -> RuleText:
     Parameters
     ----------
     rule : str
-        A name of :func:`names`, or the path of a ``.py`` file.
+        A name of :func:`names`, the path of a ``.py`` file, or several of them joined by ``+``.
 
     Raises
     ------
     UsageError
         No such rule, or its file does not have the form of a rule.
     """
-    name, path, _ = _locate(rule)
-    return read_text(name, path)
-
-
-def _places(conditions: Mapping[str, str]) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for i, name in enumerate(conditions):
-        place = name.partition(".")[0] if "." in name else ""
-        places[place] = places.get(place, 0) | 1 << i
-    return places
+    texts = [read_text(*_locate(part)[:2]) for part in split(rule)]
+    return texts[0] if len(texts) == 1 else combine(texts)
 
 
 def load(rule: str) -> Rule:
@@ -157,19 +157,21 @@ def load(rule: str) -> Rule:
     Parameters
     ----------
     rule : str
-        A name of :func:`names`, or the path of a ``.py`` file (which is executed).
+        A name of :func:`names`, the path of a ``.py`` file (which is executed), or several
+        of them joined by ``+``.
 
     Raises
     ------
     UsageError
-        No such rule, not of the form of a rule, or numba cannot compile it.
+        No such rule, or not of the form of a rule.
+    RuleError
+        A user's file that cannot be run or compiled.
     """
     text = describe(rule)
-    _, path, is_users = _locate(rule)
-    if is_users:
-        module = _import_file(path)
-    else:
-        module = importlib.import_module(f"{__name__}.{text.name}")
+    if text.steps:
+        return _load_steps(text, split(rule))
+    path = text.path
+    module = _module(rule)
     decide = _compiled(module.decide, "decide", path)
     given = getattr(module, "blocked_by", None)
     if given is None:
@@ -179,43 +181,77 @@ def load(rule: str) -> Rule:
         text=text,
         decide=decide,
         blocked_by=_compiled(given, "blocked_by", path),
-        places=_places(text.conditions),
+        places=places_of(text),
     )
 
 
-def _import_file(path: Path) -> Any:
-    # Under its own path, so that two rules of one file name do not meet.
-    name = "traceana_user_rule_" + "".join(c if c.isalnum() else "_" for c in str(path))
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # numba's cache looks its functions' module up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise UsageError(f"{path}: {type(error).__name__}: {error}") from error
-    return module
+def _module(rule: str) -> Any:
+    name, path, is_users = _locate(rule)
+    if is_users:
+        from traceana.rules._users import import_file
+
+        return import_file(path)
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def _load_steps(text: RuleText, rules: Sequence[str]) -> Rule:
+    """Load a rule of STEPS, or a combination: all of them share one compiled path."""
+    from traceana.rules import _walk_kernels as walk
+
+    parts = []
+    for rule, own in zip(rules, text.parts or (text,), strict=True):
+        module = _module(rule)
+        functions = {
+            place: _compiled(getattr(module, place), place, own.path)
+            for place in (*own.steps, "blocked_by")
+            if hasattr(module, place)
+        }
+        parts.append(Part(own, functions))
+    loaded = Rule(
+        name=text.name,
+        text=text,
+        decide=_compiled(walk.decide, "decide", text.path),
+        blocked_by=_compiled(walk.blocked_by, "blocked_by", text.path),
+        places=places_of(text),
+        parts=tuple(parts),
+    )
+    _program(loaded)  # its mistakes are told now
+    return loaded
+
+
+def _program(rule: Rule) -> list[int]:
+    """What stands in *p* behind the parameters."""
+    if not rule.parts:
+        return []
+    from traceana.rules import _walk_kernels as walk
+
+    return program(rule.text, rule.parts, _address, entry=walk.ENTRY, magic=walk.MAGIC)
+
+
+def _address(function: Any) -> int:
+    """Where compiled code finds the function."""
+    from traceana.rules import _walk_kernels as walk
+    from traceana.rules import interface
+
+    if interface.UNCOMPILED:
+        if function not in walk.FUNCTIONS:
+            walk.FUNCTIONS.append(function)
+        return walk.FUNCTIONS.index(function)
+    compiled = function.overloads[interface.BLOCKED_BY.signature.args]
+    name = compiled.fndesc.llvm_cfunc_wrapper_name
+    return int(compiled.library.get_pointer_to_function(name))
 
 
 def _compiled(function: Any, what: str, path: Path) -> Any:
     """Return the function compiled for the one signature that drivers call."""
     from traceana.rules import interface
 
-    if interface.UNCOMPILED:
-        return function
-    if not hasattr(function, "get_compile_result"):
-        function = interface.njit(function)
-    kind = interface.DECIDE if what == "decide" else interface.BLOCKED_BY
-    try:
+    if path.parent != Path(__file__).parent:
+        from traceana.rules._users import compiled
+
+        return compiled(function, what, path)
+    if not interface.UNCOMPILED:
+        kind = interface.DECIDE if what == "decide" else interface.BLOCKED_BY
         # With the result type given: whatever integers the rule returns become int64.
         function.compile(kind.signature)
-    except Exception as error:  # numba also lets KeyError and the like through
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        text = lines[-1] if lines else ""
-        where = next((line for line in reversed(lines) if line.startswith("File")), "")
-        raise UsageError(
-            f"{path}: {what} cannot be compiled: {type(error).__name__}: {text} {where}".rstrip()
-        ) from error
     return function

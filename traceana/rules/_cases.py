@@ -5,6 +5,10 @@ A case is a dict: ``name``; ``machine`` (``cpus``, lists per CPU: ``nr``, ``pend
 ``nr_idle_scan``, ``prop_nr``, ``idle_core``, one number for all or a list; ``release``, e.g.
 "6.1"); ``wakeup`` (fields of WAKEUP; ``allowed`` as a list of CPUs); ``params``; and what is
 expected: ``cpu``, ``reason``, ``blocked_by`` (names of unmet conditions).
+
+``like`` names an earlier case: this one is the same but for what it says itself. ``misses`` names
+a condition that alone keeps the rule from firing: the wakeup stays where it was recorded.
+``boundary`` names the limit at which it and the case it is like stand one apart.
 """
 
 from __future__ import annotations
@@ -26,9 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "run_case", "state_of"]
 
-_PER_CPU = ("pending", "curr_dur", "load", "sched_idle", "delayed", "capacity", "curr_flips")
+_PER_CPU = (
+    "pending",
+    "booked",
+    "curr_dur",
+    "load",
+    "sched_idle",
+    "delayed",
+    "capacity",
+    "curr_flips",
+)
 _PER_LLC = ("nr_idle_scan", "prop_nr", "idle_core")
-_TOPOLOGY = ("core", "llc", "cluster", "zone", "online", "isolated")
+_TOPOLOGY = ("core", "llc", "cluster", "zone", "node", "online", "isolated")
 
 
 @dataclass(frozen=True)

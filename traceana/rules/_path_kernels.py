@@ -72,7 +72,7 @@ _CLUSTER_PREV = Step.CLUSTER_PREV
 _CLUSTER_RECENT = Step.CLUSTER_RECENT
 
 #: A budget without end.
-_UNLIMITED = 1 << 30
+UNLIMITED = 1 << 30
 
 
 # --- what can be asked of a CPU or a task ----------------------------------------------
@@ -88,7 +88,7 @@ def cpu_allowed(w: Wakeup, cpu: int) -> bool:
 def idle_cpu(m: Machine, cpu: int) -> bool:
     """available_idle_cpu(): idle task current, nothing queued, no remote wakeup pending."""
     c = m.cpus[cpu]
-    return c.idle != 0 and c.nr == 0 and c.pending == 0
+    return c.idle != 0 and c.nr == 0 and c.pending == 0 and (m.booked_counts == 0 or c.booked == 0)
 
 
 @step
@@ -147,11 +147,8 @@ def wake_wide(w: Wakeup, m: Machine) -> bool:
 
 
 @step
-def wants_affine(w: Wakeup, m: Machine) -> bool:
-    """Whether wake_affine() is asked; the first step, it also resets what *w* reports.
-
-    If not, the target is prev_cpu and ``w.affine`` says why.
-    """
+def begin(w: Wakeup) -> None:
+    """Reset what *w* reports."""
     w.affine = 0
     w.step = 0
     w.hint_cleared = 0
@@ -160,7 +157,12 @@ def wants_affine(w: Wakeup, m: Machine) -> bool:
     w.held_prev = NONE
     w.held_recent = NONE
     w.target = w.prev_cpu
-    if wake_wide(w, m):
+
+
+@step
+def wants_affine_if(w: Wakeup, m: Machine, wide: bool) -> bool:
+    """Whether wake_affine() is asked, given what wake_wide() said."""
+    if wide:
         w.affine = _WIDE
         return False
     if not cpu_allowed(w, w.this_cpu):
@@ -179,25 +181,55 @@ def wants_affine(w: Wakeup, m: Machine) -> bool:
 
 
 @step
+def wants_affine(w: Wakeup, m: Machine) -> bool:
+    """Whether wake_affine() is asked; the first step, it also resets what *w* reports.
+
+    If not, the target is prev_cpu and ``w.affine`` says why.
+    """
+    begin(w)
+    return wants_affine_if(w, m, wake_wide(w, m))
+
+
+@step
+def this_cpu_idle(w: Wakeup, m: Machine) -> int:
+    """First answer of wake_affine_idle(): this_cpu is idle, an interrupt wakes."""
+    if idle_cpu(m, w.this_cpu) and share_cache(m, w.this_cpu, w.prev_cpu):
+        w.affine = _IDLE
+        return w.prev_cpu if idle_cpu(m, w.prev_cpu) else w.this_cpu
+    return NONE
+
+
+@step
+def waker_alone(w: Wakeup, m: Machine) -> bool:
+    """Whether this_cpu has one task; since 6.13 delayed ones do not count."""
+    this = m.cpus[w.this_cpu]
+    nr = this.nr
+    if m.sync_minus_delayed != 0:
+        nr -= this.delayed
+    return nr == 1
+
+
+@step
+def prev_cpu_idle(w: Wakeup, m: Machine) -> int:
+    """Last answer of wake_affine_idle(): prev_cpu is idle, at any distance (since 5.11)."""
+    if m.prev_idle_answers != 0 and idle_cpu(m, w.prev_cpu):
+        w.affine = _AFFINE_PREV_IDLE
+        return w.prev_cpu
+    return NONE
+
+
+@step
 def wake_affine_idle(w: Wakeup, m: Machine) -> int:
     """wake_affine_idle(): this_cpu or prev_cpu if one of them is idle or about to be."""
     if m.wa_idle == 0:
         return NONE
-    this_cpu = w.this_cpu
-    prev_cpu = w.prev_cpu
-    if idle_cpu(m, this_cpu) and share_cache(m, this_cpu, prev_cpu):
-        w.affine = _IDLE
-        return prev_cpu if idle_cpu(m, prev_cpu) else this_cpu
-    nr = m.cpus[this_cpu].nr
-    if m.sync_minus_delayed != 0:
-        nr -= m.cpus[this_cpu].delayed
-    if w.sync != 0 and nr == 1:
+    answer = this_cpu_idle(w, m)
+    if answer == NONE and w.sync != 0 and waker_alone(w, m):
         w.affine = _SYNC
-        return this_cpu
-    if m.prev_idle_answers != 0 and idle_cpu(m, prev_cpu):
-        w.affine = _AFFINE_PREV_IDLE
-        return prev_cpu
-    return NONE
+        answer = w.this_cpu
+    if answer == NONE:
+        answer = prev_cpu_idle(w, m)
+    return answer
 
 
 @step
@@ -292,12 +324,33 @@ def affine_obstacles(w: Wakeup, m: Machine) -> int:
     if this_cpu != prev_cpu and m.wa_idle != 0:
         if idle_cpu(m, this_cpu) and share_cache(m, this_cpu, prev_cpu):
             bits |= 1 << 4
-        nr = this.nr - this.delayed if m.sync_minus_delayed != 0 else this.nr
-        if w.sync != 0 and nr == 1:
+        if w.sync != 0 and waker_alone(w, m):
             bits |= 1 << 5
         if m.prev_idle_answers != 0 and idle_cpu(m, prev_cpu):
             bits |= 1 << 6
     return bits
+
+
+@step
+def affine_unmet(w: Wakeup) -> int:
+    """Bits 0 to 6 of a ``blocked_by``: what keeps from the end of wake_affine_idle().
+
+    0 this_cpu is prev_cpu; 1 wide; 2 not allowed; 3 no domain; 4 this_cpu idle; 5 sync; 6 prev_cpu
+    idle.
+    """
+    return w.obstacles
+
+
+@step
+def affine_unmet_busy(w: Wakeup) -> int:
+    """The same in bits 0 to 5, without "this_cpu idle", for rules that want a task there."""
+    return (w.obstacles & 0xF) | (w.obstacles >> 1 & 0x30)
+
+
+@step
+def affine_unmet_calm(w: Wakeup) -> int:
+    """The same in bits 0 to 4, without "wide", too, for rules that want a waker without flips."""
+    return (w.obstacles & 1) | (w.obstacles >> 1 & 0x6) | (w.obstacles >> 2 & 0x18)
 
 
 @step
@@ -410,13 +463,13 @@ def scan_budget(w: Wakeup, m: Machine, target: int) -> int:
         return llc.nr_idle_scan + 1
     if m.budget_form == BUDGET_PROP and llc.prop_nr >= 0 and not has_idle_core(m, target):
         return llc.prop_nr
-    return _UNLIMITED
+    return UNLIMITED
 
 
 @step
 def _behind(cpu: int, start: int) -> int:
     """Place of a CPU in the ring that begins at start."""
-    return cpu - start if cpu >= start else cpu - start + _UNLIMITED
+    return cpu - start if cpu >= start else cpu - start + UNLIMITED
 
 
 @step

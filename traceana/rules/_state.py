@@ -157,6 +157,13 @@ class Wakeup:
     held_prev: int  # scratch: prev_cpu remembered on a cluster machine
     held_recent: int
 
+    # what a rule's blocked_by() is told (see _walk_kernels.py)
+    obstacles: int  # affine_obstacles()
+    pulled: Flag  # wake_affine_weight() would answer this_cpu
+    near: Flag  # a CPU is found before the scan, the search starting at `target`
+    near_this: Flag  # the same, had the search started at this_cpu
+    scan_differs: Flag  # with the rule's budget the scan comes to another CPU
+
 
 class Cpu:
     """One CPU, ``m.cpus[cpu]``: its state, then its place in the topology."""
@@ -164,6 +171,7 @@ class Cpu:
     idle: Flag  # the idle task is current
     pending: Flag  # ttwu_pending: a remote wakeup waits in its wakelist
     sched_idle: Flag  # nothing but SCHED_IDLE tasks, at least one
+    booked: int  # wakeups that chose it and that nobody can see yet; no kernel counts them
     nr: int  # nr_running: running and queued, all classes, idle task not counted
     delayed: int  # of these, blocked but not yet dequeued (since 6.12)
     curr: int  # current task (dense id), -1 idle or unknown
@@ -177,6 +185,7 @@ class Cpu:
     cluster: int
     llc: int  # row of m.llcs
     zone: int  # CPUs of one zone share a wake-affine domain
+    node_weight: int  # CPUs of its NUMA node
     first_sibling: int  # lowest-numbered thread of the core
     next_sibling: int  # next thread of the core, ascending, then round
     next_cluster: int  # next CPU of the cluster, ascending, then round
@@ -202,6 +211,7 @@ class Machine:
     n_llcs: int
     smt: Flag  # sched_smt_present
     cluster_active: Flag
+    booked_counts: Flag  # the idle test sees `booked`; no kernel does, a rule may set it
     cpus: list[Cpu]
     llcs: list[Llc]
 
@@ -283,6 +293,7 @@ def make_machine(
     llc: Sequence[int] | None = None,
     cluster: Sequence[int] | None = None,
     zone: Sequence[int] | None = None,
+    node: Sequence[int] | None = None,
     online: Sequence[bool] | None = None,
     isolated: Sequence[bool] | None = None,
     capacity: Sequence[int] | None = None,
@@ -295,9 +306,9 @@ def make_machine(
         1 … MAX_CPUS.
     forms : Forms
         Which form each step has in the kernel at hand.
-    core, llc, cluster, zone : sequence of int, length n_cpus
-        Any ids; equal id = shared. Missing: no SMT, one LLC, no clusters, one zone. An LLC's
-        dense row in ``m.llcs`` is its rank by lowest CPU.
+    core, llc, cluster, zone, node : sequence of int, length n_cpus
+        Any ids; equal id = shared. Missing: no SMT, one LLC, no clusters, one zone, one node.
+        An LLC's dense row in ``m.llcs`` is its rank by lowest CPU.
     online, isolated : sequence of bool
         Offline CPUs are in no domain; isolated ones are alone in theirs.
     capacity : sequence of int
@@ -339,6 +350,8 @@ def make_machine(
     cpus["next_llc"] = _rings(of_llc, n_cpus)[0]
     cpus["core"], cpus["cluster"] = _dense(cores), _dense(clusters)
     cpus["zone"], cpus["llc"] = _dense(zones), llc_rows
+    for members in _groups(column(node, same), on).values():
+        cpus["node_weight"][members] = len(members)
     cpus["capacity"] = column(capacity, [1024] * n_cpus)
     cpus["online"] = on
     cpus["idle"] = 1

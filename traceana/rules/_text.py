@@ -1,24 +1,37 @@
 """What a rule file says about itself, read from its source without executing it.
 
-The docstring's sections, PARAMS, REASONS, CONDITIONS and CASES, which have to be written as
-literals. Needs neither numpy nor numba.
+The docstring's sections, PARAMS, REASONS, CONDITIONS, STEPS and CASES, which have to be written
+as literals. Needs neither numpy nor numba.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from traceana.errors import UsageError
 from traceana.thresholds import Tunables
 
-__all__ = ["HEADINGS", "Param", "RuleText", "read_text"]
+__all__ = ["HEADINGS", "PLACES", "Param", "RuleText", "read_text"]
 
 #: Sections of a rule's docstring.
 HEADINGS = ("Rule", "Source", "Conditions", "Reads", "Limits")
+
+#: Places of the path at which a step can be put in (see ``_walk_kernels.py``).
+PLACES = (
+    "wake_wide",
+    "sync",
+    "before_prev",
+    "after_prev",
+    "weight",
+    "after_weight",
+    "before_scan",
+    "budget",
+    "in_scan",
+)
 
 #: Longest user rule file that is read.
 _MAX_BYTES = 1 << 20
@@ -26,7 +39,11 @@ _MAX_BYTES = 1 << 20
 #: ``blocked_by`` answers with a bit per condition in an int64.
 _MAX_CONDITIONS = 62
 
-_FIELDS = ("PARAMS", "REASONS", "CONDITIONS", "CASES")
+_FIELDS = ("PARAMS", "REASONS", "CONDITIONS", "STEPS", "CASES")
+
+#: Parts of a case that describe the state, and those that are not taken over by ``like``.
+_STATE = ("machine", "wakeup", "params")
+_OWN = ("name", "like", "misses", "boundary", "blocked_by", "note")
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,10 @@ class RuleText:
     reasons: tuple[str, ...]
     conditions: Mapping[str, str]
     cases: tuple[Mapping[str, Any], ...]
+    #: Place of the path -> reasons of an answer 0 and of any other; empty: the rule decides all.
+    steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    #: The rules that a combination consists of.
+    parts: tuple[RuleText, ...] = ()
 
 
 def _sections(doc: str) -> dict[str, str]:
@@ -130,7 +151,8 @@ def read_text(name: str, path: Path) -> RuleText:
     doc = ast.get_docstring(tree) or ""
     literals = _literals(tree, path)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if "decide" not in functions:
+    steps = _read_steps(literals.get("STEPS", {}), functions, path)
+    if "decide" not in functions and not steps:
         raise UsageError(f"{path}: no function decide(w, m, p)")
     return RuleText(
         name=name,
@@ -141,7 +163,28 @@ def read_text(name: str, path: Path) -> RuleText:
         reasons=_read_reasons(literals.get("REASONS"), path),
         conditions=_read_conditions(literals.get("CONDITIONS", {}), path),
         cases=_read_cases(literals.get("CASES", ()), path),
+        steps=steps,
     )
+
+
+def _read_steps(value: Any, functions: set[str], path: Path) -> dict[str, tuple[str, str]]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: STEPS must map places of the path to reasons")
+    steps = {}
+    for place, reasons in value.items():
+        both = (reasons, reasons) if isinstance(reasons, str) else reasons
+        if (
+            not isinstance(both, tuple)
+            or len(both) != 2
+            or not all(isinstance(reason, str) for reason in both)
+        ):
+            raise UsageError(f"{path}: STEPS[{place!r}] must be a reason, or (of 0, of 1)")
+        if place not in PLACES:
+            raise UsageError(f"{path}: STEPS: no place {place!r}; one of {', '.join(PLACES)}")
+        if place not in functions:
+            raise UsageError(f"{path}: STEPS names {place!r}, but no function {place}(w, m, p)")
+        steps[place] = both
+    return steps
 
 
 def _read_params(value: Any, path: Path) -> tuple[Param, ...]:
@@ -190,4 +233,28 @@ def _read_conditions(value: Any, path: Path) -> dict[str, str]:
 def _read_cases(value: Any, path: Path) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, tuple | list) or not all(isinstance(case, dict) for case in value):
         raise UsageError(f"{path}: CASES must be a tuple of dicts")
-    return tuple(value)
+    cases: list[dict[str, Any]] = []
+    for case in value:
+        cases.append(_written_out(case, cases, path))
+    return tuple(cases)
+
+
+def _written_out(case: dict[str, Any], earlier: list[dict[str, Any]], path: Path) -> dict[str, Any]:
+    """A case that is ``like`` an earlier one, but for what it says itself."""
+    full = dict(case)
+    if "like" in case:
+        base = next((c for c in earlier if c.get("name") == case["like"]), None)
+        if base is None:
+            raise UsageError(f"{path}: CASES: none before {case.get('name')!r} is {case['like']!r}")
+        full = {key: part for key, part in base.items() if key not in _OWN} | full
+        for part in _STATE:
+            given = base.get(part, {}), case.get(part, {})
+            if not all(isinstance(x, dict) for x in given):
+                raise UsageError(f"{path}: CASES: {part} must be a dict")
+            if part in full:
+                full[part] = {**given[0], **given[1]}
+    if "misses" in case:
+        # The rule does not fire: the wakeup stays where it was recorded.
+        full["reason"] = case.get("reason", "recorded")
+        full["cpu"] = case.get("cpu", full.get("wakeup", {}).get("recorded_cpu"))
+    return full

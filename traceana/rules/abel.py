@@ -2,9 +2,9 @@
 
 Rule
 ----
-In wake_affine_weight() a short wakee gets no answer, so that prev_cpu stays the target and
-the idle search starts there. Short does not mean small load: several short wakees would
-otherwise stack on one lightly loaded this_cpu.
+In wake_affine_weight() a short wakee gets no answer, so that prev_cpu stays the target and the
+idle search starts there. Short does not mean small load: several short wakees would otherwise
+stack on one lightly loaded this_cpu.
 
 Source
 ------
@@ -26,27 +26,20 @@ that follows also the idle-core hint and nr_idle_scan.
 
 Limits
 ------
-Condition 4 rests on rebuilt loads. Where a load is not known nothing is pulled, so the rule
-changes nothing. An unknown dur_avg is not short.
+That the loads would have pulled rests on rebuilt loads. Where a load is not known nothing is
+pulled, so the rule changes nothing. An unknown dur_avg is not short.
 """
 
 from __future__ import annotations
 
 from traceana.rules.interface import (
-    AFFINE_RULE,
-    MAINLINE,
     NONE,
-    RECORDED,
     Machine,
     Params,
     Wakeup,
-    affine_obstacles,
+    affine_unmet,
     njit,
-    select_idle_sibling,
     short,
-    wake_affine_idle,
-    wake_affine_weight,
-    wants_affine,
 )
 
 PARAMS: dict[str, tuple[str | int, str, str]] = {
@@ -68,8 +61,9 @@ CONDITIONS = {
     "pulled": "the loads would have pulled the wakee to this_cpu",
 }
 
+STEPS = {"weight": "abel"}
+
 _THRESHOLD = 0
-_ABEL, _ABEL_SAME = 2, 3
 
 CASES = (
     {
@@ -93,98 +87,104 @@ CASES = (
     },
     {
         "name": "prev_cpu is only the target: the scan from there finds CPU 2",
-        "machine": {
-            "cpus": 4,
-            "nr": [1, 1, 0, 0],
-            "load": [100, 900, 0, 0],
-            "nr_idle_scan": 4,
-        },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 5000,
-            "wakee_load": 10,
-            "recorded_cpu": 3,
-        },
-        "params": {"threshold_ns": 281250},
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "machine": {"nr": [1, 1, 0, 0]},
+        "wakeup": {"recorded_cpu": 3},
         "cpu": 2,
-        "reason": "abel",
+    },
+    {
+        "name": "this_cpu is prev_cpu",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"prev_cpu": 0},
+        "machine": {"load": [900, 900, 500, 500]},
+        "misses": "apart",
+    },
+    {
+        "name": "wide",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"waker_flips": 64, "wakee_flips": 8},
+        "misses": "not_wide",
+    },
+    {
+        "name": "not allowed on this_cpu",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"allowed": [1, 2, 3], "recorded_cpu": 2},
+        "misses": "allowed",
+    },
+    {
+        "name": "beyond the last wake-affine domain",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "machine": {"zone": [0, 1, 1, 1]},
+        "misses": "domain",
+    },
+    {
+        "name": "this_cpu is idle: wake_affine_idle() answers before",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "machine": {"nr": [0, 1, 1, 1]},
+        "misses": "this_busy",
+    },
+    {
+        "name": "sync",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"sync": 1, "waker_load": 0},
+        "misses": "no_sync",
+    },
+    {
+        "name": "prev_cpu is idle",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "machine": {"nr": [1, 0, 1, 1]},
+        "wakeup": {"recorded_cpu": 1},
+        "misses": "prev_busy",
+    },
+    {
+        "name": "dur_avg unknown",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"wakee_dur": -1},
+        "misses": "wakee_known",
+    },
+    {
+        "name": "dur_avg 0 is not short",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"wakee_dur": 0},
+        "misses": "wakee_short",
+    },
+    {
+        "name": "just below the threshold",
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "wakeup": {"wakee_dur": 281249},
+    },
+    {
+        "name": "exactly at the threshold: a long wakee follows the loads",
+        "like": "just below the threshold",
+        "wakeup": {"wakee_dur": 281250},
+        "misses": "wakee_short",
+        "boundary": "threshold_ns",
     },
     {
         "name": "the loads would not have pulled it",
-        "machine": {
-            "cpus": 4,
-            "nr": [1, 1, 1, 1],
-            "load": [900, 100, 500, 500],
-            "nr_idle_scan": 4,
-        },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 5000,
-            "wakee_load": 10,
-            "recorded_cpu": 3,
-        },
-        "params": {"threshold_ns": 281250},
-        "cpu": 3,
+        "like": "the loads would pull a short wakee: it goes back to prev_cpu",
+        "machine": {"load": [900, 100, 500, 500]},
+        "wakeup": {"recorded_cpu": 3},
+        "misses": "pulled",
         "reason": "abel_same",
-        "blocked_by": ["pulled"],
-    },
-    {
-        "name": "a long wakee follows the loads",
-        "machine": {
-            "cpus": 4,
-            "nr": [1, 1, 1, 1],
-            "load": [100, 900, 500, 500],
-            "nr_idle_scan": 4,
-        },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 281250,
-            "wakee_load": 10,
-            "recorded_cpu": 0,
-        },
-        "params": {"threshold_ns": 281250},
-        "cpu": 0,
-        "reason": "recorded",
-        "blocked_by": ["wakee_short"],
     },
 )
 
 
 @njit
-def decide(w: Wakeup, m: Machine, p: Params) -> tuple[int, int]:
-    """Return (CPU, index of REASONS)."""
-    recorded = w.recorded_cpu
-    fired = MAINLINE
-    target = w.prev_cpu
-    if wants_affine(w, m):
-        answer = wake_affine_idle(w, m)
-        if answer == NONE:
-            if short(w.wakee_dur, p[_THRESHOLD]):
-                fired = _ABEL
-                if recorded >= 0 and wake_affine_weight(w, m) == NONE:
-                    fired = _ABEL_SAME
-                w.affine = AFFINE_RULE
-            else:
-                answer = wake_affine_weight(w, m)
-        if answer != NONE:
-            target = answer
-    w.target = target
-    if recorded >= 0 and fired != _ABEL:
-        return recorded, RECORDED if fired == MAINLINE else fired
-    return select_idle_sibling(w, m, target), fired
+def weight(w: Wakeup, m: Machine, p: Params) -> int:
+    """Return 0, no opinion of wake_affine_weight(), for a short wakee."""
+    return 0 if short(w.wakee_dur, p[_THRESHOLD]) else NONE
 
 
 @njit
 def blocked_by(w: Wakeup, m: Machine, p: Params) -> int:
     """Return the bits of the CONDITIONS that are not met."""
-    bits = affine_obstacles(w, m)
+    bits = affine_unmet(w)
     if w.wakee_dur < 0:
         bits |= 1 << 7
     elif not short(w.wakee_dur, p[_THRESHOLD]):
         bits |= 1 << 8
-    if wake_affine_weight(w, m) == NONE:
+    if w.pulled == 0:
         bits |= 1 << 9
     return bits

@@ -1,6 +1,7 @@
 """What a rule file imports: the kernel's steps, the names of their answers, the signature.
 
-A rule is a function ``decide(w, m, p) -> (cpu, reason)``, compiled with ``@njit``:
+A rule is either a whole path of its own, or the kernel's with single steps put in. The first is
+a function ``decide(w, m, p) -> (cpu, reason)``, compiled with ``@njit``:
 
 w : WAKEUP record
     This wakeup (waker, wakee, this_cpu, prev_cpu, sync, the wakee's allowed CPUs …) and, in
@@ -26,6 +27,14 @@ the fields that ``decide`` reported have been read.
 
 The driver calls both through numba first-class functions of the types DECIDE and BLOCKED_BY,
 so that one compiled and cached driver serves all rules.
+
+A rule that changes single steps says which in ``STEPS = {place: reason}`` and has, in place of
+``decide``, a function ``place(w, m, p) -> int`` for each; the places, and what is answered there,
+stand at the head of ``_walk_kernels.py``. Such rules can be combined. An answer of 0 or 1
+(``wake_wide``, ``sync``, ``weight``) may have a reason of its own each: ``(reason of 0, of 1)``;
+``REASON_same`` is the reason where the step changes nothing. Its ``blocked_by`` finds in *w*
+what most conditions ask for (``w.obstacles`` and what follows it), and must not call steps that
+write into *w*.
 """
 
 from __future__ import annotations
@@ -36,7 +45,11 @@ import numpy as np
 
 from traceana._jit import njit, numba
 from traceana.rules._path_kernels import (
+    UNLIMITED,
     affine_obstacles,
+    affine_unmet,
+    affine_unmet_busy,
+    affine_unmet_calm,
     available,
     compare_weights,
     cpu_allowed,
@@ -56,6 +69,7 @@ from traceana.rules._path_kernels import (
     wake_affine_idle,
     wake_affine_weight,
     wake_wide,
+    waker_alone,
     wants_affine,
 )
 from traceana.rules._state import MACHINE, NONE, WAKEUP, Affine, Machine, Step, Wakeup
@@ -76,6 +90,7 @@ __all__ = [
     "RECORDED",
     "STEP_RULE",
     "UNCOMPILED",
+    "UNLIMITED",
     "WAKEUP",
     "WAKEUPS_TYPE",
     "WAKEUP_TYPE",
@@ -85,6 +100,9 @@ __all__ = [
     "Step",
     "Wakeup",
     "affine_obstacles",
+    "affine_unmet",
+    "affine_unmet_busy",
+    "affine_unmet_calm",
     "available",
     "compare_weights",
     "cpu_allowed",
@@ -105,6 +123,7 @@ __all__ = [
     "wake_affine_idle",
     "wake_affine_weight",
     "wake_wide",
+    "waker_alone",
     "wants_affine",
 ]
 

@@ -3,19 +3,18 @@
 Rule
 ----
 A task is short if its average run time between two voluntary sleeps (dur_avg) is known and
-below an eighth of the slice. Two places: in wake_affine_idle(), a short task that runs alone
-on this_cpu makes this_cpu the target (place A; the idle search follows and may leave it);
-in select_idle_cpu(), a short wakee is left on a target whose only task is short, instead of
-a scan, if the LLC is busy enough (place B; final).
+below an eighth of the slice. Two places: in wake_affine_idle(), a short task that runs alone on
+this_cpu makes this_cpu the target (place A; the idle search follows and may leave it); in
+select_idle_cpu(), a short wakee is left on a target whose only task is short, instead of a
+scan, if the LLC is busy enough (place B; final).
 
 Source
 ------
-"sched/fair: Wake short task on current CPU", Chen Yu, v5 of 3 Feb 2023, on 6.2-rc1. Not
-merged.
+"sched/fair: Wake short task on current CPU", Chen Yu, v5 of 3 Feb 2023, on 6.2-rc1. Not merged.
 
 Conditions
 ----------
-Place A, in this order, after the idle, the sync and the prev-idle answer of wake_affine():
+Place A, behind the idle, the sync and the prev-idle answer of wake_affine():
 1. this_cpu is not prev_cpu, wake_wide() is false, the wakee may run on this_cpu, prev_cpu
    lies in a wake-affine domain;
 2. none of the three earlier answers was given;
@@ -32,41 +31,29 @@ Place B, in select_idle_cpu() behind the test for an empty budget:
 
 Reads
 -----
-dur_avg of wakee and of the task on this_cpu, nr_running, idle CPUs, flips, idle-core hint,
-nr_idle_scan (from rebuilt utilisation); in the open loop also loads: place A changes nothing
-where wake_affine_weight() would have chosen this_cpu as well, and the wakeup then stays where
-it was recorded ("place_a_same").
+dur_avg of wakee and of the task on this_cpu, nr_running, idle CPUs, flips, loads (place A
+changes nothing where wake_affine_weight() would have chosen this_cpu as well: "place_a_same"),
+idle-core hint, nr_idle_scan (from rebuilt utilisation).
 
 Limits
 ------
-An unknown dur_avg is not short and an unknown nr_idle_scan keeps place B from firing; both
-are counted as conditions of their own. On kernels before 6.0 (no SIS_UTIL) place B's gate
-uses the nr_idle_scan that the rebuilt utilisation gives. In an interrupt "the task on
-this_cpu" is the interrupted one, as in the kernel.
+An unknown dur_avg is not short and an unknown nr_idle_scan keeps place B from firing; both are
+counted as conditions of their own. On kernels before 6.0 (no SIS_UTIL) place B's gate uses the
+nr_idle_scan that the rebuilt utilisation gives. In an interrupt "the task on this_cpu" is the
+interrupted one, as in the kernel.
 """
 
 from __future__ import annotations
 
 from traceana.rules.interface import (
-    AFFINE_RULE,
-    MAINLINE,
     NONE,
-    RECORDED,
-    STEP_RULE,
     Machine,
     Params,
     Wakeup,
-    affine_obstacles,
+    affine_unmet_busy,
     has_idle_core,
     njit,
-    scan_budget,
-    scan_llc,
-    select_idle_last,
-    select_idle_near,
     short,
-    wake_affine_idle,
-    wake_affine_weight,
-    wants_affine,
 )
 
 PARAMS: dict[str, tuple[str | int, str, str]] = {
@@ -82,7 +69,6 @@ CONDITIONS = {
     "a.not_wide": "wake_wide() is false",
     "a.allowed": "the wakee may run on this_cpu",
     "a.domain": "prev_cpu lies in a wake-affine domain of this_cpu",
-    "a.this_busy": "this_cpu, in the LLC of prev_cpu, is not idle (an interrupt's wakeup)",
     "a.no_sync": "no sync wakeup by a task alone on its CPU",
     "a.prev_busy": "prev_cpu is not idle",
     "a.alone": "nr_running(this_cpu) is 1",
@@ -101,10 +87,114 @@ CONDITIONS = {
     "b.curr_short": "the task on this_cpu is short",
 }
 
+STEPS = {"after_prev": "place_a", "in_scan": "place_b"}
+
 _THRESHOLD, _GATE_SCAN, _GATE_WEIGHT = 0, 1, 2
-_PLACE_A, _PLACE_B, _PLACE_A_SAME = 2, 3, 4
 
 CASES = (
+    {
+        "name": "place A",
+        "machine": {
+            "cpus": 4,
+            "nr": [1, 2, 1, 1],
+            "curr_dur": [5000, 9000000, 9000000, 9000000],
+            "load": [900, 100, 500, 500],
+            "nr_idle_scan": 4,
+        },
+        "wakeup": {
+            "this_cpu": 0,
+            "prev_cpu": 1,
+            "wakee_dur": 9000000,
+            "wakee_load": 10,
+            "recorded_cpu": 1,
+        },
+        "params": {"threshold_ns": 281250},
+        "cpu": 0,
+        "reason": "place_a",
+    },
+    {
+        "name": "place A sets the target only: the scan from there finds CPU 3",
+        "like": "place A",
+        "machine": {"nr": [1, 2, 1, 0], "curr_dur": [5000, 9000000, 9000000, 0]},
+        "cpu": 3,
+    },
+    {
+        "name": "the weight step says this_cpu as well: nothing changes",
+        "like": "place A",
+        "machine": {"load": [100, 900, 500, 500]},
+        "wakeup": {"recorded_cpu": 2},
+        "cpu": 2,
+        "reason": "place_a_same",
+    },
+    {
+        "name": "this_cpu is prev_cpu",
+        "like": "place A",
+        "wakeup": {"prev_cpu": 0},
+        "misses": "a.apart",
+    },
+    {
+        "name": "wide",
+        "like": "place A",
+        "wakeup": {"waker_flips": 64, "wakee_flips": 8},
+        "misses": "a.not_wide",
+    },
+    {
+        "name": "not allowed",
+        "like": "place A",
+        "wakeup": {"allowed": [1, 2, 3]},
+        "misses": "a.allowed",
+    },
+    {
+        "name": "beyond the last wake-affine domain",
+        "like": "place A",
+        "machine": {"zone": [0, 1, 1, 1]},
+        "misses": "a.domain",
+    },
+    {"name": "sync", "like": "place A", "wakeup": {"sync": 1}, "misses": "a.no_sync"},
+    {
+        "name": "prev_cpu is idle",
+        "like": "place A",
+        "machine": {"nr": [1, 0, 1, 1], "curr_dur": [5000, 0, 9000000, 9000000]},
+        "misses": "a.prev_busy",
+    },
+    {
+        "name": "two tasks on this_cpu",
+        "like": "place A",
+        "machine": {"nr": [2, 2, 1, 1]},
+        "misses": "a.alone",
+    },
+    {
+        "name": "dur_avg on this_cpu unknown",
+        "like": "place A",
+        "machine": {"curr_dur": [-1, 9000000, 9000000, 9000000]},
+        "misses": "a.curr_known",
+    },
+    {
+        "name": "exactly at the limit on this_cpu: the last that is short",
+        "like": "place A",
+        "machine": {"curr_dur": [281249, 9000000, 9000000, 9000000]},
+    },
+    {
+        "name": "the first that is not",
+        "like": "exactly at the limit on this_cpu: the last that is short",
+        "machine": {"curr_dur": [281250, 9000000, 9000000, 9000000]},
+        "misses": "a.curr_short",
+        "boundary": "threshold_ns",
+    },
+    {
+        "name": "dur_avg 0 is not short",
+        "like": "place A",
+        "machine": {"curr_dur": [0, 9000000, 9000000, 9000000]},
+        "misses": "a.curr_short",
+    },
+    {
+        "name": "place B",
+        "machine": {"cpus": 8, "nr": [1] * 8, "curr_dur": [5000] * 8, "nr_idle_scan": 3},
+        "wakeup": {"this_cpu": 0, "prev_cpu": 0, "wakee_dur": 5000, "recorded_cpu": 1},
+        "params": {"threshold_ns": 281250},
+        "cpu": 0,
+        "reason": "place_b",
+    },
     {
         "name": "section 10.3: p0' wakes p0, both short, LLC busy enough",
         "machine": {
@@ -120,205 +210,158 @@ CASES = (
     },
     {
         "name": "section 10.3: p2' is not short, p2 stays where it was recorded",
-        "machine": {
-            "cpus": 8,
-            "nr": [1, 0, 0, 1, 1, 1, 1, 1],
-            "pending": [0, 1, 0, 0, 0, 0, 0, 0],
-            "curr_dur": [4000, 0, 0, 900000, 900000, 900000, 900000, 900000],
-            "nr_idle_scan": 3,
-        },
-        "wakeup": {"this_cpu": 7, "prev_cpu": 7, "wakee_dur": 40000, "recorded_cpu": 1},
-        "params": {"threshold_ns": 375000},
+        "like": "section 10.3: p0' wakes p0, both short, LLC busy enough",
+        "machine": {"pending": [0, 1, 0, 0, 0, 0, 0, 0]},
+        "wakeup": {"this_cpu": 7, "prev_cpu": 7, "wakee_dur": 40000},
         "cpu": 1,
         "reason": "recorded",
         "blocked_by": ["a.apart", "a.curr_short", "b.curr_short"],
     },
     {
-        "name": "place A: a short waker alone, prev_cpu busy and less loaded; all else busy",
+        "name": "an idle recent CPU is found before",
+        "like": "place B",
         "machine": {
-            "cpus": 4,
-            "nr": [1, 2, 1, 1],
-            "curr_dur": [5000, 900000, 900000, 900000],
-            "load": [900, 100, 500, 500],
-            "nr_idle_scan": 4,
+            "nr": [1, 1, 0, 1, 1, 1, 1, 1],
+            "curr_dur": [5000, 5000, 0, 5000, 5000, 5000, 5000, 5000],
         },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 2000000,
-            "wakee_load": 10,
-            "recorded_cpu": 1,
-        },
-        "params": {"threshold_ns": 281250},
-        "cpu": 0,
-        "reason": "place_a",
+        "wakeup": {"recent_cpu": 2, "recorded_cpu": 2},
+        "misses": "b.not_near",
     },
     {
-        "name": "place A sets the target only: the scan from there finds CPU 3",
-        "machine": {
-            "cpus": 4,
-            "nr": [1, 2, 1, 0],
-            "curr_dur": [5000, 900000, 900000, 0],
-            "load": [900, 100, 500, 0],
-            "nr_idle_scan": 4,
-        },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 2000000,
-            "wakee_load": 10,
-            "recorded_cpu": 1,
-        },
-        "params": {"threshold_ns": 281250},
-        "cpu": 3,
-        "reason": "place_a",
+        "name": "nr_idle_scan unknown",
+        "like": "place B",
+        "machine": {"nr_idle_scan": -1},
+        "misses": "b.scan_known",
     },
     {
-        "name": "the weight step says this_cpu as well: nothing changes",
-        "machine": {
-            "cpus": 4,
-            "nr": [1, 2, 1, 0],
-            "curr_dur": [5000, 900000, 900000, 0],
-            "load": [100, 900, 500, 0],
-            "nr_idle_scan": 4,
-        },
-        "wakeup": {
-            "this_cpu": 0,
-            "prev_cpu": 1,
-            "wakee_dur": 2000000,
-            "wakee_load": 10,
-            "recorded_cpu": 2,
-        },
-        "params": {"threshold_ns": 281250},
-        "cpu": 2,
-        "reason": "place_a_same",
+        "name": "no scan at all",
+        "like": "place B",
+        "machine": {"nr_idle_scan": 0},
+        "wakeup": {"recorded_cpu": 0},
+        "misses": "b.scan",
     },
     {
-        "name": "dur_avg 0 is not short",
-        "machine": {"cpus": 8, "nr": [1] * 8, "curr_dur": [0] * 8, "nr_idle_scan": 3},
-        "wakeup": {"this_cpu": 0, "prev_cpu": 0, "wakee_dur": 10000, "recorded_cpu": 5},
-        "params": {"threshold_ns": 375000},
-        "cpu": 5,
-        "reason": "recorded",
-        "blocked_by": ["a.apart", "a.curr_short", "b.curr_short"],
+        "name": "an idle-core hint",
+        "like": "place B",
+        "machine": {"core": [0, 0, 1, 1, 2, 2, 3, 3], "idle_core": 1},
+        "misses": "b.no_idle_core",
+    },
+    {
+        "name": "the target is prev_cpu",
+        "like": "place B",
+        "wakeup": {"prev_cpu": 1, "waker_flips": 64, "wakee_flips": 8},
+        "misses": "b.target",
+    },
+    {
+        "name": "the gate, exactly at its limit: 5 * 5 is not below 3 * 8",
+        "like": "place B",
+        "machine": {"nr_idle_scan": 4},
+        "misses": "b.gate",
+        "boundary": "gate_scan",
+    },
+    {
+        "name": "two tasks there",
+        "like": "place B",
+        "machine": {"nr": [2, 1, 1, 1, 1, 1, 1, 1]},
+        "misses": "b.alone",
+    },
+    {
+        "name": "dur_avg of the wakee unknown",
+        "like": "place B",
+        "wakeup": {"wakee_dur": -1},
+        "misses": "b.wakee_known",
+    },
+    {
+        "name": "exactly at the limit: the longest wakee that is short",
+        "like": "place B",
+        "wakeup": {"wakee_dur": 281249},
+    },
+    {
+        "name": "the shortest wakee that is not",
+        "like": "exactly at the limit: the longest wakee that is short",
+        "wakeup": {"wakee_dur": 281250},
+        "misses": "b.wakee_short",
+        "boundary": "threshold_ns",
+    },
+    {
+        "name": "dur_avg there unknown",
+        "like": "place B",
+        "machine": {"curr_dur": [-1, 5000, 5000, 5000, 5000, 5000, 5000, 5000]},
+        "misses": "b.curr_known",
+    },
+    {
+        "name": "a long task there",
+        "like": "place B",
+        "machine": {"curr_dur": [281250, 5000, 5000, 5000, 5000, 5000, 5000, 5000]},
+        "misses": "b.curr_short",
     },
 )
 
 
 @njit
-def _place_a(w: Wakeup, m: Machine, p: Params) -> bool:
-    """The test that v5 appends to wake_affine_idle()."""
+def after_prev(w: Wakeup, m: Machine, p: Params) -> int:
+    """Place A, in wake_affine_idle(): this_cpu becomes the target."""
     this = m.cpus[w.this_cpu]
-    return this.nr == 1 and short(this.curr_dur, p[_THRESHOLD])
+    if this.nr == 1 and short(this.curr_dur, p[_THRESHOLD]):
+        return w.this_cpu
+    return NONE
 
 
 @njit
-def _gate(m: Machine, cpu: int, p: Params) -> bool:
-    """Whether the LLC is busy enough to stack; false where nr_idle_scan is not known."""
-    llc = m.llcs[m.cpus[cpu].llc]
-    return llc.nr_idle_scan >= 0 and (
-        p[_GATE_SCAN] * (llc.nr_idle_scan + 1) < p[_GATE_WEIGHT] * llc.weight
-    )
-
-
-@njit
-def _place_b(w: Wakeup, m: Machine, p: Params, target: int) -> bool:
-    """The test that v5 puts into select_idle_cpu()."""
-    return (
-        m.llcs[m.cpus[target].llc].nr_idle_scan != 0
+def in_scan(w: Wakeup, m: Machine, p: Params) -> int:
+    """Place B, in select_idle_cpu() behind the budget: the target, final."""
+    target = w.target
+    llc = m.llcs[m.cpus[target].llc]
+    if (
+        llc.nr_idle_scan > 0
         and not has_idle_core(m, target)
         and target == w.this_cpu
-        and _gate(m, target, p)
+        and p[_GATE_SCAN] * (llc.nr_idle_scan + 1) < p[_GATE_WEIGHT] * llc.weight
         and m.cpus[target].nr <= 1
         and short(w.wakee_dur, p[_THRESHOLD])
         and short(m.cpus[target].curr_dur, p[_THRESHOLD])
-    )
-
-
-@njit
-def decide(w: Wakeup, m: Machine, p: Params) -> tuple[int, int]:
-    """Return (CPU, index of REASONS)."""
-    recorded = w.recorded_cpu
-    fired = MAINLINE
-    target = w.prev_cpu
-    if wants_affine(w, m):
-        answer = wake_affine_idle(w, m)
-        if answer == NONE:
-            if _place_a(w, m, p):
-                fired = _PLACE_A
-                answer = w.this_cpu
-                # With a recording at hand the kernel's own comparison tells whether the
-                # rule changes the target at all.
-                if recorded >= 0 and wake_affine_weight(w, m) == answer:
-                    fired = _PLACE_A_SAME
-                w.affine = AFFINE_RULE
-            else:
-                answer = wake_affine_weight(w, m)
-        if answer != NONE:
-            target = answer
-    w.target = target
-
-    cpu = select_idle_near(w, m, target)
-    if cpu == NONE:
-        nr = scan_budget(w, m, target)
-        if nr > 0 and _place_b(w, m, p, target):
-            w.step = STEP_RULE
-            return target, _PLACE_B
-        if recorded < 0 or fired == _PLACE_A:
-            cpu = scan_llc(w, m, target, nr)
-            if cpu == NONE:
-                cpu = select_idle_last(w, m, target)
-    if recorded >= 0 and fired != _PLACE_A:
-        return recorded, RECORDED if fired == MAINLINE else fired
-    return cpu, fired
+    ):
+        return target
+    return NONE
 
 
 @njit
 def blocked_by(w: Wakeup, m: Machine, p: Params) -> int:
     """Return the bits of the CONDITIONS that are not met; place B as if this_cpu were target."""
-    this_cpu = w.this_cpu
-    this = m.cpus[this_cpu]
-    llc = m.llcs[this.llc]
-    threshold = p[_THRESHOLD]
-    curr_unknown = this.curr_dur < 0
-    curr_long = not curr_unknown and not short(this.curr_dur, threshold)
-    reached = wants_affine(w, m)
-
-    bits = affine_obstacles(w, m)
+    this = m.cpus[w.this_cpu]
+    bits = affine_unmet_busy(w)
     if this.nr != 1:
+        bits |= 1 << 6
+    if this.curr_dur < 0:
         bits |= 1 << 7
-    if curr_unknown:
+    elif not short(this.curr_dur, p[_THRESHOLD]):
         bits |= 1 << 8
-    if curr_long:
-        bits |= 1 << 9
 
-    target = w.prev_cpu
-    if reached:
-        answer = wake_affine_idle(w, m)
-        if answer == NONE:
-            answer = this_cpu if _place_a(w, m, p) else wake_affine_weight(w, m)
-        if answer != NONE:
-            target = answer
-    if select_idle_near(w, m, this_cpu) != NONE:
-        bits |= 1 << 10
+    # Place B: as if this_cpu were the target.
+    cpu = w.this_cpu
+    if w.near_this != 0:
+        bits |= 1 << 9
+    llc = m.llcs[m.cpus[cpu].llc]
     if llc.nr_idle_scan < 0:
+        bits |= 1 << 10
+    elif llc.nr_idle_scan == 0:
         bits |= 1 << 11
-    if llc.nr_idle_scan == 0:
-        bits |= 1 << 12
-    if has_idle_core(m, this_cpu):
-        bits |= 1 << 13
-    if target != this_cpu:
+    if llc.nr_idle_scan >= 0 and (
+        p[_GATE_SCAN] * (llc.nr_idle_scan + 1) >= p[_GATE_WEIGHT] * llc.weight
+    ):
         bits |= 1 << 14
-    if llc.nr_idle_scan >= 0 and not _gate(m, this_cpu, p):
+    if has_idle_core(m, cpu):
+        bits |= 1 << 12
+    if w.target != cpu:
+        bits |= 1 << 13
+    if m.cpus[cpu].nr > 1:
         bits |= 1 << 15
-    if this.nr > 1:
-        bits |= 1 << 16
     if w.wakee_dur < 0:
+        bits |= 1 << 16
+    elif not short(w.wakee_dur, p[_THRESHOLD]):
         bits |= 1 << 17
-    elif not short(w.wakee_dur, threshold):
+    if m.cpus[cpu].curr_dur < 0:
         bits |= 1 << 18
-    if curr_unknown:
+    elif not short(m.cpus[cpu].curr_dur, p[_THRESHOLD]):
         bits |= 1 << 19
-    if curr_long:
-        bits |= 1 << 20
     return bits

@@ -56,7 +56,7 @@ CASES = (
         "wakeup": {"this_cpu": 0, "prev_cpu": 1, "recorded_cpu": 2, "allowed": [2, 3]},
         "cpu": 2,
         "reason": "recorded",
-        "blocked_by": ["allowed"],
+        "misses": "allowed",
     },
 )
 
