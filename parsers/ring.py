@@ -245,9 +245,12 @@ class RingWalk:
                 error[2] = self.source.locate(int(error[1]), int(error[2]))
         self._settled = self.error_count
 
-    def give_back(self) -> None:
+    def give_back(self, *, everything: bool = False) -> None:
         """Give back the memory of pages of a mapped file that have been walked over."""
         if self._map is None or self.source is not None:
+            return
+        if everything:
+            self._map.madvise(mmap.MADV_DONTNEED)
             return
         step = max(_LEAST_BACK, _MOST_MAPPED // len(self.cpus))
         ends = self.state[:, kernels.NEXT] - self.page_size

@@ -79,6 +79,7 @@ def ring_chunks(
                 yield RingChunk(columns.take(slice(0, decoder.made)), names, decoder.losses)
                 names = []
             if code == kernels.DONE:
+                walk.give_back(everything=True)
                 return
             walk.give_back()
             del columns

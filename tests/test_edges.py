@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import traceana as ta
+from traceana import reports
 from traceana.errors import MissingEventsError, UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,3 +113,26 @@ def test_repeated_names_and_single_rule() -> None:
     with pytest.raises(UsageError):
         ta.whatif(cap, "no_such_rule")
     assert "wakeups" in repr(cap.timeline())
+
+
+def test_one_cpu_is_enough_for_every_verb(tmp_path: Path) -> None:
+    lines = []
+    for i in range(60):
+        at = i * 0.001
+        lines += [
+            f"          <idle>-0     [000] d..2. {at:.6f}: sched_waking: comm=a pid=7 prio=120 "
+            "target_cpu=000",
+            f"          <idle>-0     [000] d..2. {at + 0.000003:.6f}: sched_wakeup: comm=a pid=7 "
+            "prio=120 target_cpu=000",
+            f"          <idle>-0     [000] d..2. {at + 0.000005:.6f}: sched_switch: "
+            "prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a next_pid=7 "
+            "next_prio=120",
+            f"               a-7     [000] d..2. {at + 0.0002:.6f}: sched_switch: prev_comm=a "
+            "prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 "
+            "next_prio=120",
+        ]
+    path = tmp_path / "one.txt"
+    path.write_text("# tracer: nop\n#\n" + "\n".join(lines) + "\n")
+    cap = ta.open(path)
+    assert ta.whatif(cap, ["recorded", "mainline"])["recorded"].moved == 0
+    assert len(reports.render(cap, format="html")) > 10_000

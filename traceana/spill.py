@@ -58,6 +58,8 @@ def _return_large_blocks() -> None:
     mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 18)
+        # Arrow's own allocator would keep what columns took.
+        pa.set_memory_pool(pa.system_memory_pool())
 
 
 def give_back() -> None:

@@ -338,6 +338,11 @@ class TestLookedOver:
         (fault,) = ta.whatif(cap, [path]).failed
         assert "deep" in str(fault)
 
+    def test_a_computed_fraction(self, cap: ta.Capture, tmp_path: Path) -> None:
+        path = write(tmp_path, "half", "return w.prev_cpu + 0.5, 2")
+        (fault,) = ta.whatif(cap, [path]).failed
+        assert "returns a fraction" in str(fault)
+
     def test_an_unused_import_is_a_remark(self) -> None:
         (found,) = remarks(HEAD.format(head="import pandas", body="    return 0, 2\n"))
         assert (found.line, "pandas" in found.text) == (3, True)

@@ -88,30 +88,21 @@ def compiled(function: Any, what: str, path: Path) -> Any:
         function.compile(kind.signature)
     except Exception as error:  # numba also lets KeyError and the like through
         raise compile_fault(error, path, what) from error
-    line = _line_of_fraction(function, kind.signature.args)
-    if line is not None:
+    if _returns_fraction(function, kind.signature.args):
+        line = function.py_func.__code__.co_firstlineno
         raise RuleError(
             path, f"{what} returns a fraction; write // for whole numbers, or int()", line=line
         )
     return function
 
 
-def _line_of_fraction(function: Any, arguments: Any) -> int | None:
-    """The line of a return of a fraction, which numba would cut without a word."""
-    from numba.core import ir
+def _returns_fraction(function: Any, arguments: Any) -> bool:
+    """Whether it returns a fraction by itself, which numba would cut without a word."""
     from numba.core import types as numba_types
 
     types: Any = numba_types
-
-    try:
-        notes = function.overloads[arguments].type_annotation
-        for block in notes.func_ir.blocks.values():
-            for statement in block.find_insts(ir.Return):
-                cast = notes.func_ir.get_definition(statement.value)
-                kind = notes.typemap[cast.value.name]
-                parts = tuple(kind) if isinstance(kind, types.BaseTuple) else (kind,)
-                if any(isinstance(part, types.Float | types.Complex) for part in parts):
-                    return int(statement.loc.line)
-    except (AttributeError, KeyError, TypeError):
-        return None  # another numba's insides: the cut stays unseen
-    return None
+    probe = users_njit(function.py_func)
+    probe.compile(arguments)
+    kind = probe.nopython_signatures[-1].return_type
+    parts = tuple(kind) if isinstance(kind, types.BaseTuple) else (kind,)
+    return any(isinstance(part, types.Float | types.Complex) for part in parts)
