@@ -61,8 +61,7 @@ if os.environ.get("TRACEANA_JIT") == "0":
     os.environ["NUMBA_DISABLE_JIT"] = "1"
 _choose_cache()
 
-#: Whether this process is the program: somebody else's may use numba for itself, and there nothing
-#: of numba's is changed to start faster.
+#: Whether this process is the program. Somebody else's may use numba for linear algebra.
 _PROGRAM = "traceana.cli" in sys.modules
 
 # Some hundred thousand objects that stay: looking through them again and again while they are being
@@ -73,8 +72,7 @@ import numba  # noqa: E402
 from numba.core import caching, event  # noqa: E402
 from numba.core import runtime as numba_runtime  # noqa: E402
 
-if _PROGRAM:
-    gc.freeze()
+gc.freeze()
 if _collects:
     gc.enable()
 
@@ -119,7 +117,7 @@ def _without_registries() -> None:
 
 if _PROGRAM:
     _without_blas()
-    _without_registries()
+_without_registries()
 
 
 class _Announce(event.Listener):
