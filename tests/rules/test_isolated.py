@@ -319,6 +319,8 @@ class TestLookedOver:
             ("return w.this_cpu / 2, 2", "not a fraction"),
             ("return None", "not nothing"),
             ("while True:\n    pass", "decide never returns"),
+            ("while True:\n    pass\nreturn 0, 2", "never ends"),
+            ("while 1:\n    w.wakee\nreturn 0, 2", "never ends"),
             ("k = m.cpus[0]\nk.nr += 1" + STAY, r"writes to m \(k.nr\)"),
             ("return m.cpus[0].nnr, 2", "did you mean nr"),
             ("return m.ncpus, 2", "did you mean n_cpus"),

@@ -92,6 +92,13 @@ def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
             todo += ast.iter_child_nodes(node)
 
 
+def _endless(loop: ast.While) -> bool:
+    """Whether a loop's condition is a true constant and nothing in it leaves it."""
+    if not isinstance(loop.test, ast.Constant) or not loop.test.value:
+        return False
+    return not any(isinstance(n, ast.Break | ast.Return | ast.Raise) for n in ast.walk(loop))
+
+
 def _returns(function: ast.FunctionDef) -> Iterator[Finding]:
     wanted = "(cpu, reason)" if function.name == "decide" else "a whole number"
     own = list(_own_nodes(function))
@@ -101,6 +108,9 @@ def _returns(function: ast.FunctionDef) -> Iterator[Finding]:
             min(loops, default=function.lineno), f"{function.name} never returns {wanted}"
         )
     for node in own:
+        if node in function.body and isinstance(node, ast.While) and _endless(node):
+            # What stands behind it is never reached, and numba says so in its own words.
+            yield Finding(node.lineno, f"this loop of {function.name} never ends")
         if not isinstance(node, ast.Return):
             continue
         value = node.value
