@@ -49,6 +49,9 @@ class Body(NamedTuple):
     names: tuple[tuple[int, bytes], ...] = ()
 
 
+_STATE_NUMBER = re.compile(rb"0[xX][0-9a-fA-F]{1,16}|\d{1,20}")
+
+
 class _Range(Exception):
     """A number that fits no column: the line is not what it seems."""
 
@@ -192,7 +195,7 @@ class States:
         """The state of what a ``prev_state=`` shows: letters, or a number."""
         state = self._text.get(text)
         if state is None:
-            if text[:1].isdigit():
+            if _STATE_NUMBER.fullmatch(text):
                 state = self.number(integer(text))
             else:
                 state = self._letters(text, {})

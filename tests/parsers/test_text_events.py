@@ -159,6 +159,12 @@ def test_not_of_this_kind(kind: EventKind, text: str) -> None:
 
 
 class TestStates:
+    @pytest.mark.parametrize("text", [b"1e9", b"0x", b"12_", b"9" * 5000])
+    def test_what_only_begins_like_a_number_is_none(self, text: bytes) -> None:
+        states = States()
+        assert states.of(text) & State.OTHER
+        assert text[:12] in states.unknown
+
     def test_since_4_14(self) -> None:
         states = States()
         states.learn({0, 1, 256, 128})
