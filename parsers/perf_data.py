@@ -30,6 +30,7 @@ from traceana import topology
 from traceana.columns import Chunk, EventColumns, NameChange
 from traceana.errors import FormatError, TruncatedError, UnsupportedError, UsageError
 from traceana.issues import IssueLog
+from traceana.output import escape
 from traceana.parsers import _perf_kernels as kernels
 from traceana.parsers.formats import EventFormat
 from traceana.parsers.payload import Layouts, as_bytes, extract
@@ -412,7 +413,8 @@ class PerfDataReader:
             if fmt.name == bare and system in ("", fmt.system)
         ]
         if not formats:
-            known = ", ".join(sorted({fmt.name for fmt in self._recorded_formats()})) or "none"
+            there = sorted({fmt.name for fmt in self._recorded_formats()})
+            known = ", ".join(map(escape, there)) or "none"
             raise UsageError(f"{self.path}: no tracepoint {name!r}; there are: {known}")
         chosen = formats[0]
         rows = self._rows_of(lambda fmt: 0 if fmt.id == chosen.id else -1, IssueLog())

@@ -25,6 +25,7 @@ from traceana import schema
 from traceana.columns import Chunk, EventColumns
 from traceana.errors import FormatError, TruncatedError, UsageError
 from traceana.issues import IssueLog
+from traceana.output import escape
 from traceana.parsers import _perfetto_kernels as kernels
 from traceana.parsers import perfetto_tables as tables
 from traceana.parsers.payload import as_bytes
@@ -345,7 +346,7 @@ class PerfettoReader:
             for _ in self.chunks():
                 pass
         if name not in self.counts:
-            there = ", ".join(sorted(self.counts)) or "none"
+            there = ", ".join(map(escape, sorted(self.counts))) or "none"
             raise UsageError(f"{self.path}: no event {name!r}; there are: {there}")
         return extra_events(self._survey, self._buf, name)
 

@@ -23,6 +23,7 @@ from traceana import schema
 from traceana.columns import NULL_CPU, NULL_I64, Chunk, EventColumns
 from traceana.errors import UsageError
 from traceana.issues import IssueLog
+from traceana.output import escape
 from traceana.parsers.reader import Lost, ReaderMeta
 from traceana.parsers.text_dialect import Dialect
 from traceana.parsers.text_events import States, integer
@@ -355,7 +356,7 @@ class TextReader:
             for _ in self.chunks():
                 pass
         if name not in self.counts:
-            there = ", ".join(sorted(self.counts)) or "none"
+            there = ", ".join(map(escape, sorted(self.counts))) or "none"
             raise UsageError(f"{self.path}: no event {name!r}; there are: {there}")
         return extra_events(self._buf, self._start, name, self._dialect)
 

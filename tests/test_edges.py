@@ -136,3 +136,17 @@ def test_one_cpu_is_enough_for_every_verb(tmp_path: Path) -> None:
     cap = ta.open(path)
     assert ta.whatif(cap, ["recorded", "mainline"])["recorded"].moved == 0
     assert len(reports.render(cap, format="html")) > 10_000
+
+
+def test_names_of_events_are_harmless_in_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "title.txt"
+    path.write_text(
+        "# tracer: nop\n#\n"
+        "          <idle>-0     [000] d..2. 1.000000: x\x1b]0;t\x07: a=1\n"
+        "          <idle>-0     [000] d..2. 1.000001: sched_switch: prev_comm=swapper/0 "
+        "prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a next_pid=7 next_prio=120\n"
+    )
+    with pytest.raises(UsageError) as error:
+        ta.open(path).extra_events("nothing")
+    assert str(error.value).isprintable()
+    assert "sched_switch" in str(error.value)
