@@ -166,6 +166,10 @@ def test_the_stretch_is_decided_as_in_the_whole() -> None:
     # dur_avg and flips are carried from the capture's begin, unlike with --time.
     for name in ("waking", "wakee", "wakee_dur", "waker_flips", "placed", "nr_placed"):
         assert np.array_equal(decided[name], reference[name][place]), name
+    moves = whole.raw["moves"]
+    mine = moves[(moves["ts"] > study.first_ts) & (moves["ts"] <= study.last_ts)]
+    assert len(mine) > 0
+    assert np.isin(mine["ts"], study.raw["moves"]["ts"]).all()
     result = ta.whatif(cap, ["recorded", "this_cpu"])
     assert result["recorded"].moved == 0
     assert 0 < result["this_cpu"].decisions <= len(decided)

@@ -93,7 +93,6 @@ class Spill:
         self._study: list[Part] = []
         self._before: Part | None = None
         self._studied = 0
-        self._share = 0.0
 
     def _file(self, name: str) -> Path:
         assert self._folder is not None
@@ -172,12 +171,15 @@ class Spill:
         raw: dict[str, Array] = dict(whole.raw)
         for name, dtype in _FIELDS.items():
             rows = [structured(p.columns[name], dtype) for p in parts]
-            before = _reaching(self._before, name, dtype, begin)
+            reaching = _reaching(self._before, name, dtype, begin)
             unfinished = parts[-1].unfinished[name]
-            raw[name] = np.concatenate([before, *rows, unfinished])
+            raw[name] = np.concatenate([reaching, *rows, unfinished])
         early = (raw["wakeups"]["waking"] != NULL) & (raw["wakeups"]["waking"] < begin)
         raw["wakeups"]["kind"][early] = k.K_UNKNOWN
-        raw["moves"] = np.concatenate([p.moves for p in parts])
+        # A part brings the moves up to its handing over, which lie beyond its end: those of the
+        # first one's stretch came with the part before.
+        before = [self._before] if self._before is not None else []
+        raw["moves"] = np.concatenate([p.moves for p in (*before, *parts)])
         tables = {name: pa.concat_tables([p.tables[name] for p in parts]) for name in TABLES}
         self._study, self._before = [], None
         return replace(
