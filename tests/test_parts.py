@@ -166,10 +166,25 @@ def test_the_stretch_is_decided_as_in_the_whole() -> None:
     # dur_avg and flips are carried from the capture's begin, unlike with --time.
     for name in ("waking", "wakee", "wakee_dur", "waker_flips", "placed", "nr_placed"):
         assert np.array_equal(decided[name], reference[name][place]), name
-    moves = whole.raw["moves"]
-    mine = moves[(moves["ts"] > study.first_ts) & (moves["ts"] <= study.last_ts)]
-    assert len(mine) > 0
-    assert np.isin(mine["ts"], study.raw["moves"]["ts"]).all()
     result = ta.whatif(cap, ["recorded", "this_cpu"])
     assert result["recorded"].moved == 0
     assert 0 < result["this_cpu"].decisions <= len(decided)
+
+
+@pytest.mark.parametrize("parts_before", [0, 1, 5])
+def test_the_stretch_has_its_pulls(parts_before: int) -> None:
+    cap = ta.open(SAMPLE)
+    _small_batches(cap, 20_000)
+    asked: list[int] = []
+
+    def progress() -> tuple[int, int]:
+        asked.append(1)
+        return (1, 1) if len(asked) > parts_before else (0, 1)
+
+    spill = Spill(progress, hold_rows=3000, part_rows=3000, study_rows=1)
+    study = cap.stream(spill).study
+    assert study is not None
+    moves = ta.open(SAMPLE).timeline().raw["moves"]
+    mine = moves[(moves["ts"] > study.first_ts) & (moves["ts"] <= study.last_ts)]
+    assert np.isin(mine["ts"], study.raw["moves"]["ts"]).all()
+    assert len(mine) > 0 or parts_before
