@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from traceana.schema import SCHEMA_VERSION
+
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_traces"
 PP3 = SAMPLES / "pp3-plain.dat.xz"
@@ -278,7 +280,7 @@ class TestInfo:
 
     def test_keys(self, cli: Cli) -> None:
         info = cli("info", SAMPLES / "pp6-base.dat", "--format", "json").json
-        assert info["schema_version"] == 1
+        assert info["schema_version"] == SCHEMA_VERSION
         assert info["kernel"] == "6.1.192"
         assert info["cpus"] == 8 and info["cores"] == 4 and info["llcs"] == 1
         assert info["clock"] == "local"
@@ -306,7 +308,7 @@ class TestTasks:
     def test_one_object_per_task(self, cli: Cli) -> None:
         ran = cli("tasks", PP3, "--format", "json")
         assert ran.status == 0, ran.err
-        assert ran.json["schema_version"] == 1
+        assert ran.json["schema_version"] == SCHEMA_VERSION
         tasks = ran.json["tasks"]
         for task in tasks:
             assert task.keys() >= TASK_KEYS
@@ -321,7 +323,7 @@ class TestTasks:
         tasks = cli("tasks", PP3, "--format", "json").json["tasks"]
         lines = cli("tasks", PP3, "--format", "ndjson").out.splitlines()
         assert [json.loads(line) for line in lines] == [
-            {"schema_version": 1, **task} for task in tasks
+            {"schema_version": SCHEMA_VERSION, **task} for task in tasks
         ]
         rows = list(csv.DictReader(io.StringIO(cli("tasks", PP3, "--format", "csv").out)))
         for row, task in zip(rows, tasks, strict=True):
@@ -420,7 +422,7 @@ class TestWhatif:
         return dict(ran.json)
 
     def test_keys(self, document: dict[str, Any]) -> None:
-        assert document["schema_version"] == 1
+        assert document["schema_version"] == SCHEMA_VERSION
         rules = {r["rule"] for r in document["rules"]}
         assert rules >= {"recorded", "sis_short_v5", "abel", "prev_cpu", "this_cpu"}
         for rule in document["rules"]:
@@ -668,7 +670,7 @@ class TestReport:
     def test_to_standard_output(self, cli: Cli) -> None:
         ran = cli("report", PP3, "--format", "json")
         assert ran.status == 0, ran.err
-        assert ran.json["schema_version"] == 1
+        assert ran.json["schema_version"] == SCHEMA_VERSION
         assert cli("report", PP3, "--format", "md").out.startswith("#")
         assert cli("report", PP3, "-o", "-").out.lstrip().lower().startswith("<!doctype html>")
 

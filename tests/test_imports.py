@@ -22,7 +22,7 @@ RANKS = {
     "errors": 0, "schema": 0, "issues": 1, "columns": 1, "_jit": 0, "output": 1,
     # facts and small states
     "cost": 2, "coverage": 2, "questions": 2, "topology": 2, "start_state": 2, "record": 3,
-    "workload": 2, "thresholds": 2,
+    "families": 2, "thresholds": 2,
     # events; rules
     "parsers": 3, "rules": 3, "parts": 3,
     # what is made of them
@@ -30,8 +30,13 @@ RANKS = {
     "amounts": 1, "replaced": 5,
     "strict": 5, "idle_time": 5, "race": 5, "openloop": 5, "replay": 5, "summary": 5, "spill": 5,
     "userrules": 5, "llc": 6, "whatif": 6,
+    # the race
+    "candidates": 5, "bookings": 6, "idle_bins": 6, "nulls": 6, "race": 7, "series": 8,
+    # the closed loop
+    "workload": 6, "synth": 6, "calibrate": 7, "simulate": 7, "closed_loop": 8, "tunables": 8,
     # the whole
-    "sweep": 7, "capture": 7, "explain": 7, "reports": 8, "cli": 9, "__main__": 10,
+    "sweep": 7, "capture": 7, "explain": 7, "compare": 8, "export": 8, "redact": 1, "listing": 8,
+    "sql": 8, "batch": 9, "fleet": 9, "reports": 9, "cli": 10, "__main__": 11,
 }  # fmt: skip
 
 #: Helper modules whose name does not begin with that of their caller.
@@ -41,11 +46,13 @@ OWNERS = {
     "_place_kernels": "timeline",
     "_wake_kernels": "timeline",
     "_block_kernels": "timeline",
+    "_sim_state": "simulate",
 }
 
 #: Where the records that kernels work on are laid out, and the signature of rules.
 LAYOUTS = {
     "traceana._replay_state",
+    "traceana._sim_state",
     "traceana._timeline_state",
     "traceana._timeline_types",
     "traceana.pelt",

@@ -43,7 +43,7 @@ __all__ = [
 
 #: Version of the machine-readable output; equals schema.SCHEMA_VERSION (held by a test), and
 #: is repeated here because the schema module needs Arrow.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 FORMATS = ("table", "csv", "json", "ndjson", "md")
 

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "READABLE_VERSIONS",
     "SCHEMA_VERSION",
     "TABLES",
+    "BookingClass",
+    "BookingWhy",
     "Certainty",
     "Column",
     "Ctx",
@@ -30,6 +33,7 @@ __all__ = [
     "EndReason",
     "EventKind",
     "Evidence",
+    "IdleBin",
     "Quality",
     "Queueing",
     "SchemaError",
@@ -44,7 +48,9 @@ __all__ = [
 ]
 
 #: Goes up with each change of a table; stored in every ``.traceana`` store and JSON output.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+#: Versions whose stores can be read: 2 only adds tables to 1.
+READABLE_VERSIONS = (1, 2)
 
 
 class SchemaError(ValueError):
@@ -222,6 +228,49 @@ class Certainty(enum.IntEnum):
     POSSIBLE = 1
     CONTRADICTED = 2
     LEFT_OUT = 3
+
+
+class BookingClass(enum.IntEnum):
+    """``collisions.class``: what a double booking is (section 10.2 of the semantics)."""
+
+    STRICT_CERTAIN = 0  # the earlier booking was not yet visible, whatever the unknowns
+    STRICT = 1  # not visible at the likeliest instants
+    LATE = 2  # it was visible: another cause
+    EXPLAINED = 3  # the CPU need not have looked idle to be chosen
+
+
+class BookingWhy(enum.IntEnum):
+    """``collisions.why``: the cause of a late or explained double booking."""
+
+    WINDOW = 0  # strict: the decision windows overlap
+    OWN_CPU = 1  # the later waker's own CPU
+    ONLY_CPU = 2  # the wakee may run nowhere else
+    BUSY_TARGET = 3  # wake_affine() chose it, and the search ended there although it is busy
+    FALLBACK = 4  # nothing idle could be found: the target stands
+    FALSE_IDLE = 5  # up to 6.1: the pending flag is cleared before the enqueue
+    STALE_HINT = 6
+    SCHED_IDLE = 7  # counts as idle
+    UNKNOWN = 8
+
+
+class IdleBin(enum.IntEnum):
+    """``idle_bins.bin``: why a CPU was idle (section 10.2; the first that holds)."""
+
+    NOBODY = 0  # nobody runnable anywhere
+    DOUBLE_BOOKING = 1  # in the same LLC somebody waits for it, or idles for it: strict
+    LATE_BOOKING = 2
+    PINNED = 3  # who waits may not run here
+    THROTTLED = 4  # cpu.max: who waits is held back
+    CORE_SCHED = 5
+    STEAL = 6
+    ON_ITS_WAY = 7  # who waits is booked onto an idle CPU that is waking up
+    NEWIDLE_REFUSED = 8  # queued when the CPU went idle, and not pulled
+    MIGRATION_COST = 9  # hot: a pull would leave it where it is
+    OTHER_LLC = 10  # who waits, waits in another LLC only
+    CHAIN = 11  # its partner waits in a queue
+    IO = 12
+    TIMER = 13
+    UNKNOWN = 14
 
 
 class Evidence(enum.IntEnum):
@@ -606,6 +655,57 @@ CANDIDATES = Table(
     order=("ts",),
 )
 
+COLLISIONS = Table(
+    "collisions",
+    "One row per double booking: a CPU that looked idle, chosen by two wakers. Section 10.2.",
+    (
+        Column("collision", _I64, "id"),
+        Column("cpu", _I32, "CPU chosen twice"),
+        Column("ts", _I64, "the later booking's sched_waking", "ns"),
+        Column("earlier", _I64, "wakeup whose booking became visible first"),
+        Column("later", _I64, "wakeup that booked the same CPU of the same idle episode"),
+        Column("first", _I64, "the booking of the episode that ran first", null="none ran"),
+        Column("victim", _I64, "the one of the two that ran later", null="one never ran"),
+        Column("class", _U8, "how sure", enum=BookingClass),
+        Column("why", _U8, "what made it", enum=BookingWhy),
+        Column(
+            "extra_delay_ns",
+            _I64,
+            "the victim's wait from when it was queued and the first ran",
+            "ns",
+            null="one never ran",
+        ),
+        Column(
+            "hops", _I32, "partners that idled one behind the other meanwhile", null="not followed"
+        ),
+        Column(
+            "attributable_lo_ns",
+            _I64,
+            "idle time that it surely cost, each nanosecond of a CPU counted once",
+            "ns",
+            null="not followed",
+        ),
+        Column(
+            "attributable_hi_ns",
+            _I64,
+            "idle time that it may have cost",
+            "ns",
+            null="not followed",
+        ),
+    ),
+    order=("ts",),
+)
+
+IDLE_BINS = Table(
+    "idle_bins",
+    "Where each CPU's idle time went; the bins of a CPU add up to its idle time.",
+    (
+        Column("cpu", _I32, "which CPU"),
+        Column("bin", _U8, "why it was idle", enum=IdleBin),
+        Column("ns", _I64, "how long", "ns"),
+    ),
+)
+
 TOPOLOGY = Table(
     "topology",
     "One row per CPU.",
@@ -655,6 +755,8 @@ TABLES: Mapping[str, Table] = {
         DECISIONS,
         DELTAS,
         CANDIDATES,
+        COLLISIONS,
+        IDLE_BINS,
         TOPOLOGY,
         ISSUES,
         META,

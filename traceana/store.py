@@ -233,10 +233,11 @@ class StoreReader:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             text = f"not a usable .traceana store: meta.json: {_one_line(error)}"
             raise FormatError(path, text) from error
-        if version != schema.SCHEMA_VERSION:
+        if version not in schema.READABLE_VERSIONS:
             raise FormatError(
                 path,
-                f"store of schema version {version!r}, this traceana reads {schema.SCHEMA_VERSION}",
+                f"store of schema version {version!r}, this traceana reads up to "
+                f"{schema.SCHEMA_VERSION}",
                 hint="convert the capture anew",
             )
         if not (path / "events.parquet").is_file():

@@ -27,11 +27,11 @@ from traceana._timeline_blocks import Blocks, Columns
 from traceana._timeline_kernels import advance
 from traceana._wake_kernels import give_up, index_edges
 from traceana.columns import EventColumns, NameChange
+from traceana.families import group_names
 from traceana.issues import IssueLog
 from traceana.parts import Cut, Rows, Sink
 from traceana.start_state import StartState
 from traceana.thresholds import kernel_number
-from traceana.workload import group_names
 
 __all__ = ["Timeline", "TimelineBuilder", "Traits", "kernel_number", "survey"]
 

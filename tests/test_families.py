@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from traceana.workload import family, group_names
+from traceana.families import family, group_names
 
 
 @pytest.mark.parametrize(
