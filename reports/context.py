@@ -220,7 +220,7 @@ class Context:
         """Candidate double bookings, or None without sched_waking."""
         if self.timeline is None or not self.recorded("sched_waking"):
             return None
-        from traceana.race import candidates
+        from traceana.candidates import candidates
 
         return candidates(self.timeline.study or self.timeline)
 

@@ -28,7 +28,7 @@ RANKS = {
     # what is made of them
     "timeline": 4, "pelt": 4, "affinity": 4, "store": 4, "pairs": 4,
     "amounts": 1, "replaced": 5,
-    "strict": 5, "idle_time": 5, "race": 5, "openloop": 5, "replay": 5, "summary": 5, "spill": 5,
+    "strict": 5, "idle_time": 5, "openloop": 5, "replay": 5, "summary": 5, "spill": 5,
     "userrules": 5, "llc": 6, "whatif": 6,
     # the race
     "candidates": 5, "bookings": 6, "idle_bins": 6, "nulls": 6, "race": 7, "series": 8,

@@ -13,8 +13,8 @@ import pytest
 
 import traceana as ta
 from traceana import schema
+from traceana.candidates import candidates
 from traceana.capture import Capture
-from traceana.race import candidates
 from traceana.whatif import whatif
 
 TRACE = """\

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana import schema
-from traceana.race import gap_of
+from traceana.candidates import gap_of
 
 if TYPE_CHECKING:
     from traceana.timeline import Timeline

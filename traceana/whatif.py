@@ -23,10 +23,10 @@ from traceana import rules as registry
 from traceana import schema
 from traceana._replay_fit import fit_forms
 from traceana.amounts import amount
+from traceana.candidates import candidates
 from traceana.errors import RuleError, UsageError
 from traceana.fidelity import Fidelity, Score, measure
 from traceana.openloop import NULL, Backlog, Bootstrap, Estimate
-from traceana.race import candidates
 from traceana.replaced import Change, Recorded
 from traceana.replay import Replay
 from traceana.userrules import TIMEOUT_S, AnyRule, asked, locate

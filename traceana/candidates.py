@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from traceana import schema
-from traceana._race_kernels import pair_bookings
+from traceana._candidates_kernels import pair_bookings
 
 if TYPE_CHECKING:
     from traceana.timeline import Timeline
