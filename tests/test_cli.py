@@ -27,7 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_traces"
 PP3 = SAMPLES / "pp3-plain.dat.xz"
 HOSTILE = SAMPLES / "hostile.dat"
-VERBS = ("info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "record")
+VERBS = (
+    "info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "export", "record",
+)  # fmt: skip
 READERS = ("info", "tasks", "wakeups", "idle", "whatif")
 
 Cli = Callable[..., Any]

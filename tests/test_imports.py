@@ -47,6 +47,7 @@ OWNERS = {
     "_wake_kernels": "timeline",
     "_block_kernels": "timeline",
     "_sim_state": "simulate",
+    "_perfetto_messages": "export",
 }
 
 #: Where the records that kernels work on are laid out, and the signature of rules.

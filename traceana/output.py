@@ -356,19 +356,18 @@ def check_target(target: str, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _whole_file(path: Path, *, force: bool) -> Iterator[IO[str]]:
+def whole_file(path: Path, *, force: bool, binary: bool = False) -> Iterator[IO[Any]]:
     """A file that appears under its name only once it is complete."""
     path = Path(os.path.realpath(path))
+    text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
     try:
         temporary = tempfile.NamedTemporaryFile(  # noqa: SIM115
-            "w",
+            "wb" if binary else "w",
             dir=path.parent,
             prefix=f".{path.name[:80]}.",
             suffix=".part",
             delete=False,
-            encoding="utf-8",
-            errors="backslashreplace",
-            newline="",
+            **({} if binary else text),
         )
     except OSError as error:
         # The name that was asked for, not that of the part.
@@ -407,5 +406,5 @@ def write_text(text: str, target: str = "-", *, force: bool = False) -> None:
             text, encoding="utf-8", errors="backslashreplace"
         )  # a device or a pipe: no name to replace
         return
-    with _whole_file(path, force=force) as out:
+    with whole_file(path, force=force) as out:
         out.write(text)

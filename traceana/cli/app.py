@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from traceana.cli import convert, idle, info, record, report, rules, tasks, wakeups, whatif
+from traceana.cli import (
+    convert,
+    export,
+    idle,
+    info,
+    record,
+    report,
+    rules,
+    tasks,
+    wakeups,
+    whatif,
+)
 
 __all__ = ["EPILOG", "command"]
 
@@ -82,6 +93,17 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(help=HELP, epilog=EPILOG)(_program)
-    for module in (info, report, tasks, wakeups, idle, whatif, rules, convert, record):
+    for module in (
+        info,
+        report,
+        tasks,
+        wakeups,
+        idle,
+        whatif,
+        rules,
+        convert,
+        export,
+        record,
+    ):
         module.register(app)
     return typer.main.get_command(app)
