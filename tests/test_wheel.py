@@ -62,19 +62,38 @@ def test_links_are_plain_files(wheel: Path) -> None:
             assert (info.external_attr >> 28) in (0, 0o10), f"{info.filename} is no plain file"
 
 
-def test_declared_dependencies_are_those_imported() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[<>=!~\[ ]", d, maxsplit=1)[0].lower() for d in project["dependencies"]}
+#: Names under which packages are imported, where they differ.
+IMPORTED_AS = {"protobuf": "google"}
+
+
+def imported(*, top_level: bool) -> set[str]:
+    """Top-level packages that the sources import, anywhere or when a module is imported."""
     used = set()
     for top in ("traceana", "parsers", "reports"):
         for path in (ROOT / top).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            tree = ast.parse(path.read_text())
+            for node in tree.body if top_level else ast.walk(tree):
                 if isinstance(node, ast.Import):
                     used |= {a.name.split(".")[0] for a in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module:
                     used.add(node.module.split(".")[0])
-    third = {u.lower() for u in used if u not in sys.stdlib_module_names} - {"traceana"}
-    assert third <= declared, "imported, but not a dependency"
+    return {u.lower() for u in used if u not in sys.stdlib_module_names} - {"traceana"}
+
+
+def test_declared_dependencies_are_those_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        bare = {re.split(r"[<>=!~\[ ;]", d, maxsplit=1)[0].lower() for d in requirements}
+        return {IMPORTED_AS.get(n, n) for n in bare}
+
+    declared = names(project["dependencies"])
+    extra = set()
+    for name, requirements in project["optional-dependencies"].items():
+        if name != "dev":
+            extra |= names(requirements)
+    assert imported(top_level=False) <= declared | extra, "imported, but not a dependency"
+    assert imported(top_level=True) <= declared, "an extra is imported where nobody asked for it"
 
 
 def test_report_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
