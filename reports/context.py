@@ -262,7 +262,8 @@ class Context:
 
     @cached_property
     def names(self) -> Names:
-        return Names(self.tl.tasks, redact=self.redact)
+        # A redacted capture brings its labels along, the same as in every other verb.
+        return Names(self.tl.tasks, redact=self.redact and not self.cap.redacted)
 
     @cached_property
     def wakes(self) -> Mapping[str, npt.NDArray[Any]]:

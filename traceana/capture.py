@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from traceana.coverage import Coverage
 from traceana.errors import MissingEventsError, UsageError
 from traceana.issues import IssueLog
 from traceana.parsers.registry import open_reader
+from traceana.redact import RedactedReader, Redactor
 from traceana.start_state import StartState
 from traceana.start_state import find as find_start_state
 from traceana.start_state import load as load_start_state
@@ -61,6 +62,7 @@ def open(  # noqa: A001
     progress: Progress | None = None,
     buffer: str | None = None,
     read_mode: str = "normal",
+    redact: bool = False,
 ) -> Capture:
     """Open a capture of any known form, or a .traceana store.
 
@@ -81,6 +83,8 @@ def open(  # noqa: A001
     read_mode : one of :data:`READ_MODES`: "normal" repairs what contradicts itself and counts it;
         "strict" raises at the first contradiction while anything is read; "switch-only" takes
         sched_switch and nothing else
+    redact : labels instead of names, thread ids and host (see :mod:`traceana.redact`); ``workload``
+        still speaks of the true names
 
     Raises
     ------
@@ -111,6 +115,7 @@ def open(  # noqa: A001
         workload=tuple(workload),
         progress=progress,
         read_mode=read_mode,
+        redact=redact,
     )
 
 
@@ -145,7 +150,15 @@ class Capture:
         workload: tuple[tuple[str, str], ...] = (),
         progress: Progress | None = None,
         read_mode: str = "normal",
+        redact: bool = False,
     ) -> None:
+        redactor = Redactor(workload) if redact else None
+        if redactor is not None:
+            # It only passes on what a Reader may set.
+            reader = cast("Reader", RedactedReader(reader, redactor))
+            workload = redactor.workload
+        #: Names, thread ids and host are labels.
+        self.redacted = redact
         self._reader = reader
         self.path = reader.path
         self.meta: ReaderMeta = reader.meta
@@ -191,6 +204,8 @@ class Capture:
             )
         state = Path(start_state) if start_state is not None else find_start_state(self.path)
         self.start_state: StartState | None = load_start_state(state) if state else None
+        if redactor is not None and self.start_state is not None:
+            self.start_state = redactor.start_state(self.start_state)
         side = Path(topology) if topology is not None else topo.find_side_file(self.path)
         self._side_topology = None if side is None else topo.load_side_file(side, self._own)
         self._assumed: pa.Table | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from traceana import schema
@@ -65,6 +67,13 @@ class IssueLog:
         """Take over the rows of another log."""
         for (stage, code, cpu), row in other._rows.items():
             self.add(stage, code, str(row[5]), ts=row[0], cpu=cpu, count=int(row[4]))  # type: ignore[call-overload,arg-type]
+
+    def mapped(self, change: Callable[[str], str]) -> IssueLog:
+        """The same rows with other texts."""
+        out = IssueLog()
+        for key, row in self._rows.items():
+            out._rows[key] = [*row[:5], _harmless(change(str(row[5])))]
+        return out
 
     def table(self) -> pa.Table:
         """The rows as the ``issues`` table."""

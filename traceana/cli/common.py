@@ -134,6 +134,7 @@ def opened(options: Options) -> Iterator[Capture]:
             workload=workloads,
             progress=progress,
             read_mode=options.read_mode,
+            redact=options.redact,
         )
 
 

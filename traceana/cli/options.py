@@ -44,6 +44,7 @@ class Options:
     time: str | None = None
     read_mode: str = "normal"
     fail_on_loss: bool = False
+    redact: bool = False
     cpu: str | None = None
     pid: str | None = None
     tid: str | None = None
@@ -185,6 +186,15 @@ _DECLARED: dict[str, Any] = {
         bool,
         _option(_IN, "--fail-on-loss", help="End with status 4 if the recorder lost events."),
     ],
+    "redact": Annotated[
+        bool,
+        _option(
+            _IN,
+            "--redact",
+            help="Stable labels instead of names of tasks, thread and process ids, and the host; "
+            "--comm, --pid and --tid then mean the labels, --workload the true names.",
+        ),
+    ],
     "cpu": Annotated[
         str | None,
         _option(_SEL, "-C", "--cpu", metavar="LIST", help="Rows of these CPUs, e.g. 0,3,8-15."),
@@ -248,7 +258,7 @@ _DECLARED: dict[str, Any] = {
 
 INPUT = (
     "input", "buffer", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time",
-    "read_mode", "fail_on_loss",
+    "read_mode", "fail_on_loss", "redact",
 )  # fmt: skip
 SHOWN = ("cpu", "pid", "tid", "comm")
 ROWS = ("sort", "limit")

@@ -39,14 +39,6 @@ def register(app: typer.Typer) -> None:
                 help="html, md or json. Default: html.",
             ),
         ] = "html",
-        redact: Annotated[
-            bool,
-            typer.Option(
-                "--redact",
-                show_default=False,
-                help="Replace names of tasks and files, and thread ids, by stable labels.",
-            ),
-        ] = False,
     ) -> int:
         """Write a report: facts, losses, tasks, wakeups, idle time, rules compared.
 
@@ -59,6 +51,7 @@ def register(app: typer.Typer) -> None:
         if target == DEFAULT_OUTPUT:
             target = "report.html" if format == "html" else "-"
         options.output = target
+        redact = options.redact
         # A command line names files; under --redact the report makes up its own.
         command = None if redact else shlex.join(["traceana", *sys.argv[1:]])
         with opened(options) as cap:
