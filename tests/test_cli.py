@@ -28,9 +28,10 @@ SAMPLES = ROOT / "sample_traces"
 PP3 = SAMPLES / "pp3-plain.dat.xz"
 HOSTILE = SAMPLES / "hostile.dat"
 VERBS = (
-    "info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "export", "record",
+    "info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "export",
+    "events", "record",
 )  # fmt: skip
-READERS = ("info", "tasks", "wakeups", "idle", "whatif")
+READERS = ("info", "tasks", "wakeups", "events", "idle", "whatif")
 
 Cli = Callable[..., Any]
 

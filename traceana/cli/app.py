@@ -9,6 +9,7 @@ import typer
 
 from traceana.cli import (
     convert,
+    events,
     export,
     idle,
     info,
@@ -98,6 +99,7 @@ def command() -> Any:
         report,
         tasks,
         wakeups,
+        events,
         idle,
         whatif,
         rules,
