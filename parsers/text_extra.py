@@ -19,6 +19,7 @@ __all__ = ["extra_events"]
 
 _INT = re.compile(rb"\A(-?\d+|0x[0-9a-fA-F]+)(?: \[ns\])?\s*\Z")
 _PIECE = 8 << 20
+_MARKS = ("print", "tracing_mark_write", "bputs")
 
 
 def _lines(buf: Buffer, start: int, name: bytes, dialect: Dialect) -> Iterator[Head]:
@@ -78,7 +79,8 @@ def extra_events(buf: Buffer, start: int, name: str, dialect: Dialect) -> pa.Tab
         "common_preempt_count": pa.array(preempt, pa.uint8()),
     }
     keys: list[bytes] = []
-    for body in bodies:
+    # A marker is whatever somebody wrote: its pairs, if any, are no fields.
+    for body in () if name in _MARKS else bodies:
         keys = [key for key, _ in fields_of(body)]
         if keys:
             break

@@ -35,7 +35,7 @@ RANKS = {
     # the closed loop
     "workload": 6, "synth": 6, "calibrate": 7, "simulate": 7, "closed_loop": 8, "tunables": 8,
     # the whole
-    "sweep": 7, "capture": 7, "explain": 7, "compare": 8, "export": 8, "redact": 4, "listing": 8,
+    "sweep": 7, "capture": 7, "explain": 7, "compare": 8, "export": 8, "redact": 4, "markers": 4, "listing": 9,
     "sql": 8, "batch": 9, "fleet": 9, "reports": 9, "cli": 10, "__main__": 11,
 }  # fmt: skip
 

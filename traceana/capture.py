@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from traceana import schema, store
+from traceana import markers, schema, store
 from traceana import topology as topo
 from traceana.columns import NULL_I64, Chunk, EventColumns, NameChange
 from traceana.cost import event_cost_ns
@@ -63,6 +63,7 @@ def open(  # noqa: A001
     buffer: str | None = None,
     read_mode: str = "normal",
     redact: bool = False,
+    between: tuple[str, str] | None = None,
 ) -> Capture:
     """Open a capture of any known form, or a .traceana store.
 
@@ -83,6 +84,8 @@ def open(  # noqa: A001
     read_mode : one of :data:`READ_MODES`: "normal" repairs what contradicts itself and counts it;
         "strict" raises at the first contradiction while anything is read; "switch-only" takes
         sched_switch and nothing else
+    between : two texts: only the span from the first marker (trace_marker) that holds the one to
+        the next that holds the other; not together with ``time``
     redact : labels instead of names, thread ids and host (see :mod:`traceana.redact`); ``workload``
         still speaks of the true names
 
@@ -116,6 +119,7 @@ def open(  # noqa: A001
         progress=progress,
         read_mode=read_mode,
         redact=redact,
+        between=between,
     )
 
 
@@ -151,7 +155,9 @@ class Capture:
         progress: Progress | None = None,
         read_mode: str = "normal",
         redact: bool = False,
+        between: tuple[str, str] | None = None,
     ) -> None:
+        marks = reader
         redactor = Redactor(workload) if redact else None
         if redactor is not None:
             # It only passes on what a Reader may set.
@@ -212,8 +218,12 @@ class Capture:
         self._learned = False
         self._checked = False
         self._window: tuple[int | None, int | None] | None = None
+        if time is not None and between is not None:
+            raise UsageError("--time and --between: give one of them")
         if time is not None:
             self._window = self._resolve(time)
+        elif between is not None:
+            self._window = markers.between(marks, *between)
 
     # --- what the file is ---
 
@@ -663,7 +673,7 @@ class Capture:
             yield Chunk(rows)
         if whole and first is None:
             a, b = (f"{ns // 10**9}.{ns % 10**9:09d}" for ns in whole)
-            raise UsageError(f"--time: no event in that span; the capture spans {a} to {b} s")
+            raise UsageError(f"no event in that span; the capture spans {a} to {b} s")
         if strict is not None:
             strict.finish(self._reader)
         if not self._read:

@@ -135,6 +135,7 @@ def opened(options: Options) -> Iterator[Capture]:
             progress=progress,
             read_mode=options.read_mode,
             redact=options.redact,
+            between=options.between,
         )
 
 

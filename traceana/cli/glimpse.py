@@ -33,7 +33,11 @@ def show_glimpse(options: Options) -> int | None:
     InputError
         It cannot be read.
     """
-    for given, name in ((options.time, "--time"), (options.read_mode != "normal", "--read-mode")):
+    for given, name in (
+        (options.time, "--time"),
+        (options.between, "--between"),
+        (options.read_mode != "normal", "--read-mode"),
+    ):
         if given:
             raise UsageError(f"--quick reads no events: {name} cannot be served")
     source = options.source

@@ -42,6 +42,7 @@ class Options:
     ignore: list[str] = dataclasses.field(default_factory=list)
     workload: list[str] = dataclasses.field(default_factory=list)
     time: str | None = None
+    between: tuple[str, str] | None = None
     read_mode: str = "normal"
     fail_on_loss: bool = False
     redact: bool = False
@@ -171,6 +172,16 @@ _DECLARED: dict[str, Any] = {
             "('8.62,' ',8.7'), or percents of the span ('10%-20%').",
         ),
     ],
+    "between": Annotated[
+        tuple[str, str] | None,
+        _option(
+            _IN,
+            "--between",
+            metavar="MARK1 MARK2",
+            help="Only the span from the first marker (text written to trace_marker) that holds "
+            "MARK1 to the next one that holds MARK2.",
+        ),
+    ],
     "read_mode": Annotated[
         str,
         _option(
@@ -258,7 +269,7 @@ _DECLARED: dict[str, Any] = {
 
 INPUT = (
     "input", "buffer", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time",
-    "read_mode", "fail_on_loss", "redact",
+    "between", "read_mode", "fail_on_loss", "redact",
 )  # fmt: skip
 SHOWN = ("cpu", "pid", "tid", "comm")
 ROWS = ("sort", "limit")
