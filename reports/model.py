@@ -23,6 +23,7 @@ __all__ = [
     "Strong",
     "Table",
     "Text",
+    "View",
     "plain",
     "say",
 ]
@@ -117,6 +118,26 @@ class Figure:
 
 
 @dataclass
+class View:
+    """Something to zoom and pan in, for the page only; a table says the same for other readers.
+
+    ``make`` gives what its script shows (JSON values; texts already harmless) when a renderer asks
+    for it; ``marks`` is the id of the table whose rows lead into it (first column a moment, second
+    a CPU), ``kinds`` (id, label) those of the marks.
+    """
+
+    id: str
+    label: str
+    make: Callable[[], dict[str, Any]]
+    marks: str
+    kinds: Sequence[tuple[str, str]] = ()
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        return self.make()
+
+
+@dataclass
 class Section:
     """One chapter; ``parts`` are the same for each workload that matters."""
 
@@ -124,6 +145,7 @@ class Section:
     title: str
     sentences: list[Text] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     #: What each statistic is: (word, explanation).
     definitions: list[tuple[str, Text]] = field(default_factory=list)

@@ -7,6 +7,7 @@ style and script.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +55,17 @@ def render_html(report: Report) -> str:
     )
     environment.filters["grid"] = _grid
     environment.filters["tie"] = _tie
+    environment.filters["data"] = _data
     environment.tests["short"] = lambda text: len(text) <= SHORT
     environment.tests["strong"] = lambda part: isinstance(part, Strong)
     environment.tests["code"] = lambda part: isinstance(part, Code)
     return environment.get_template("report.html.j2").render(report=report)
+
+
+def _data(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _tie(text: str) -> str:

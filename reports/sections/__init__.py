@@ -19,6 +19,7 @@ from traceana.reports.sections import (
     quality,
     rules,
     tasks,
+    timeline,
 )
 
 __all__ = ["SECTIONS", "Entry", "opening"]
@@ -47,6 +48,7 @@ SECTIONS = (
         needs_timeline=False,
         fill_last=True,
     ),
+    Entry("timeline", "Timeline", timeline.fill, needs_time=True),
     Entry("tasks", "Tasks", tasks.fill),
     Entry("pairs", "Who wakes whom", pairs.fill),
     Entry("latency", "Wakeup latency and queue delay", latency.fill, needs_time=True),

@@ -45,7 +45,7 @@ def test_a_script_is_text(hostile: capture.Capture) -> None:
     html = reports.render(hostile)
     assert "<script>alert" not in html
     page = read(html)
-    assert page.tags["script"] == 2  # the theme, and the tables
+    assert page.tags["script"] == 4  # theme, tables, the timeline and its data
     assert "b" in page.tags and not page.handlers
     assert any("<script>alert(1)</script>" in text for text in page.text)
 

@@ -32,7 +32,7 @@ SAMPLES = (
     "switch-only.dat.xz",
 )
 SECTIONS = [
-    "capture", "quality", "tasks", "pairs", "latency", "idle", "candidates", "rules",
+    "capture", "quality", "timeline", "tasks", "pairs", "latency", "idle", "candidates", "rules",
     "method", "provenance",
 ]  # fmt: skip
 
