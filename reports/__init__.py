@@ -27,7 +27,7 @@ FORMATS = ("html", "md", "json")
 #: Rules that are compared unless others are named.
 DEFAULT_RULES = ("sis_short_v5", "abel", "prev_cpu", "this_cpu")
 
-_Key = tuple[tuple[str, ...], bool, str | None]
+_Key = tuple[tuple[str, ...], tuple[str, ...], bool, str | None]
 _built: weakref.WeakKeyDictionary[Capture, dict[_Key, Report]] = weakref.WeakKeyDictionary()
 
 
@@ -37,6 +37,7 @@ def build(
     command: str | None = None,
     rules: Sequence[str] = DEFAULT_RULES,
     redact: bool = False,
+    simulate: Sequence[str] = (),
 ) -> Report:
     """The neutral document of a capture; made once and kept as long as the capture.
 
@@ -48,9 +49,9 @@ def build(
     from traceana.reports.document import make
 
     kept = _built.setdefault(cap, {})
-    key = (tuple(rules), redact, command)
+    key = (tuple(rules), tuple(simulate), redact, command)
     if key not in kept:
-        kept[key] = make(cap, command=command, rules=rules, redact=redact)
+        kept[key] = make(cap, command=command, rules=rules, redact=redact, simulate=simulate)
     return kept[key]
 
 
@@ -61,6 +62,7 @@ def render(
     command: str | None = None,
     rules: Sequence[str] = DEFAULT_RULES,
     redact: bool = False,
+    simulate: Sequence[str] = (),
 ) -> str:
     """A report of a capture as text.
 
@@ -75,6 +77,8 @@ def render(
         Rules to compare, open loop.
     redact : bool
         Replace names of tasks and files and thread ids by stable labels.
+    simulate : sequence of str
+        Rules to run the workload under, closed loop; none: no such section.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def render(
     """
     if format not in FORMATS:
         raise UsageError(f"format {format!r}; one of {', '.join(FORMATS)}")
-    report = build(cap, command=command, rules=rules, redact=redact)
+    report = build(cap, command=command, rules=rules, redact=redact, simulate=simulate)
     if format == "html":
         from traceana.reports.render_html import render_html
 

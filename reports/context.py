@@ -25,6 +25,7 @@ from traceana.schema import EVENT_NAMES, TaskClass
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
+    from traceana.race import Race
     from traceana.timeline import Timeline
 
 __all__ = ["NO_TIME", "NULL", "Context", "Names", "Scope", "column", "missing_text"]
@@ -168,12 +169,20 @@ class Context:
     """A capture on its way into a report."""
 
     def __init__(
-        self, cap: Capture, *, rules: Sequence[str], redact: bool, command: str | None
+        self,
+        cap: Capture,
+        *,
+        rules: Sequence[str],
+        redact: bool,
+        command: str | None,
+        simulate: Sequence[str] = (),
     ) -> None:
         self.cap = cap
         self.rules = tuple(rules)
         self.redact = redact
         self.command = command
+        #: Rules of the closed loop; none: it is not asked for.
+        self.simulate = tuple(simulate)
         #: Stage -> why it has no result.
         self.why: dict[str, Text] = {}
 
@@ -223,6 +232,30 @@ class Context:
         from traceana.candidates import candidates
 
         return candidates(self.timeline.study or self.timeline)
+
+    @cached_property
+    def race(self) -> Race | None:
+        """The ttwu race with its verdict, or None without sched_waking."""
+        if self.timeline is None or not self.has_time or not self.recorded("sched_waking"):
+            return None
+        from traceana.race import race
+
+        return race(self.cap)
+
+    @cached_property
+    def closed_loop(self) -> Any:
+        """The rules of :attr:`simulate` on a model, or None with the reason in :attr:`why`."""
+        try:
+            from traceana.closed_loop import estimate
+
+            return estimate(self.cap, list(self.simulate), seeds=4)
+        except MissingEventsError as error:
+            self.why["closed_loop"] = missing_text("the closed loop", error.events)
+        except UsageError:
+            raise
+        except TraceanaError as error:
+            self.why["closed_loop"] = say("It could not be simulated: ", clean(str(error)), ".")
+        return None
 
     # --- facts ---
 

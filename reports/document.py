@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 
-def make(cap: Capture, *, command: str | None, rules: Sequence[str], redact: bool) -> Report:
+def make(
+    cap: Capture,
+    *,
+    command: str | None,
+    rules: Sequence[str],
+    redact: bool,
+    simulate: Sequence[str] = (),
+) -> Report:
     """All sections of a report, each with what it can say."""
-    ctx = Context(cap, rules=rules, redact=redact, command=command)
+    ctx = Context(cap, rules=rules, redact=redact, command=command, simulate=simulate)
     _ = ctx.timeline  # what it learns belongs to the facts, too
     made: dict[str, Section] = {}
     # What the stages had to assume is complete only when all of them have run.
-    for entry in sorted(SECTIONS, key=lambda e: e.fill_last):
+    entries = [entry for entry in SECTIONS if simulate or not entry.on_request]
+    for entry in sorted(entries, key=lambda e: e.fill_last):
         section = made[entry.id] = Section(entry.id, entry.title)
         if entry.needs_timeline and ctx.timeline is None:
             section.missing.append(ctx.why["timeline"])
@@ -33,7 +41,7 @@ def make(cap: Capture, *, command: str | None, rules: Sequence[str], redact: boo
             entry.fill(ctx, section)
         if ctx.timeline is not None and ctx.timeline.study is not None:
             give_back()
-    sections = [made[entry.id] for entry in SECTIONS]
+    sections = [made[entry.id] for entry in entries]
     if not ctx.has_time:
         sections = [_timeless(section) for section in sections]
     return Report(f"traceana: {clean(ctx.file)}", opening.sentences(ctx), sections)

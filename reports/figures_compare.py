@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from traceana._compare_metrics import METRICS
+from traceana._compare_metrics import IDLE_BINS, METRICS
 from traceana._compare_take import EDGES
 from traceana.reports.figures import (
     BLACK,
@@ -21,6 +21,7 @@ from traceana.reports.figures import (
     RULE,
     areas,
     drawing,
+    key,
     light,
     log_time_axis,
     stairs,
@@ -31,7 +32,7 @@ from traceana.reports.words import duration, share
 if TYPE_CHECKING:
     from traceana.compare import Comparison, Row
 
-__all__ = ["ecdf", "histogram", "ratios"]
+__all__ = ["ecdf", "histogram", "idle_bars", "ratios"]
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -251,5 +252,49 @@ def ratios(rows: Sequence[Row]) -> Figure | None:
             "ratio": [r.ratio for r in shown],
             "lo": [r.ratio_lo for r in shown],
             "hi": [r.ratio_hi for r in shown],
+        },
+    )
+
+
+def idle_bars(rows: Sequence[Row]) -> Figure | None:
+    """The bins of idle time of both sides beside each other; None without any."""
+    shown = [r for r in rows if r.metric in IDLE_BINS and max(r.a or 0, r.b or 0) >= 0.0005]
+    if not shown:
+        return None
+    shown.sort(key=lambda r: -max(r.a or 0, r.b or 0))
+    height = 60 + 24.0 * len(shown)
+
+    def draw() -> str:
+        with drawing("idle-bars", 520, height, left=120, right=60, top=20, bottom=36) as d:
+            ax = d.axes
+            for i, r in enumerate(shown):
+                y = len(shown) - 1 - i
+                for value, at, color in ((r.a, y + 0.19, MUTED), (r.b, y - 0.19, BLUE)):
+                    ax.barh(at, value or 0, 0.34, color=color)
+            ax.set_ylim(-0.6, len(shown) - 0.4)
+            ax.set_yticks(
+                range(len(shown)),
+                [METRICS[r.metric].words.removeprefix("idle: ") for r in reversed(shown)],
+            )
+            ax.tick_params(axis="y", length=0)
+            ax.xaxis.set_major_formatter(lambda v, _: f"{100 * v:g} %")
+            ax.grid(axis="x", color=RULE, linewidth=0.7)
+            ax.set_xlabel("share of CPU time")
+            key(ax, [("A", MUTED), ("B", BLUE)])
+        return d.svg
+
+    most = max(shown, key=lambda r: abs(r.difference or 0))
+    return Figure(
+        "idle-bars",
+        "Idle time by why",
+        f"The bin that changes most is {METRICS[most.metric].words.removeprefix('idle: ')}, from "
+        f"{share(most.a)} to {share(most.b)} of CPU time.",
+        "All bins of a side add up to its idle share.",
+        draw,
+        wide=True,
+        data={
+            "bin": [r.metric.removeprefix("idle_") for r in shown],
+            "a": [r.a for r in shown],
+            "b": [r.b for r in shown],
         },
     )

@@ -28,10 +28,11 @@ SAMPLES = ROOT / "sample_traces"
 PP3 = SAMPLES / "pp3-plain.dat.xz"
 HOSTILE = SAMPLES / "hostile.dat"
 VERBS = (
-    "info", "report", "tasks", "wakeups", "idle", "whatif", "rules", "convert", "export",
-    "events", "record",
+    "info", "report", "tasks", "wakeups", "idle", "whatif", "race", "compare", "diff", "rules",
+    "convert", "export", "events", "record", "simulate", "synth",
+    "batch", "fleet", "sql",
 )  # fmt: skip
-READERS = ("info", "tasks", "wakeups", "events", "idle", "whatif")
+READERS = ("info", "tasks", "wakeups", "events", "idle", "whatif", "race")
 
 Cli = Callable[..., Any]
 

@@ -33,10 +33,10 @@ RANKS = {
     # the race
     "candidates": 5, "bookings": 6, "idle_bins": 6, "nulls": 6, "race": 7, "series": 8,
     # the closed loop
-    "workload": 6, "synth": 6, "calibrate": 7, "simulate": 7, "closed_loop": 8, "tunables": 8,
+    "workload": 6, "synth": 7, "simulate": 5, "calibrate": 7, "closed_loop": 8, "tunables": 9,
     # the whole
-    "sweep": 7, "capture": 7, "explain": 7, "compare": 8, "export": 8, "redact": 4, "markers": 4, "listing": 9,
-    "sql": 8, "batch": 9, "fleet": 9, "reports": 9, "cli": 10, "__main__": 11,
+    "sweep": 7, "capture": 7, "explain": 7, "compare": 8, "export": 8, "redact": 4, "markers": 4,
+    "listing": 9, "sql": 8, "batch": 9, "fleet": 8, "reports": 9, "cli": 10, "__main__": 11,
 }  # fmt: skip
 
 #: Helper modules whose name does not begin with that of their caller.
@@ -46,14 +46,33 @@ OWNERS = {
     "_place_kernels": "timeline",
     "_wake_kernels": "timeline",
     "_block_kernels": "timeline",
-    "_sim_state": "simulate",
+    **{
+        f"_sim_{part}": "simulate"
+        for part in (
+            "state",
+            "types",
+            "model",
+            "setup",
+            "kernels",
+            "balance_kernels",
+            "events_kernels",
+            "interrupt_kernels",
+            "queue_kernels",
+            "script_kernels",
+            "switch_kernels",
+            "time_kernels",
+            "wake_kernels",
+        )
+    },
     "_perfetto_messages": "export",
 }
 
 #: Where the records that kernels work on are laid out, and the signature of rules.
 LAYOUTS = {
+    "traceana._idle_bins_state",
     "traceana._replay_state",
     "traceana._sim_state",
+    "traceana._sim_types",
     "traceana._timeline_state",
     "traceana._timeline_types",
     "traceana.pelt",

@@ -137,11 +137,18 @@ def test_report_of_a_spilled_timeline_is_the_same() -> None:
     assert cap.timeline().study is not None
     spilled = json.loads(reports.render(cap, format="json", command="x"))
     # These two look at a stretch only, and say so.
-    apart = {"candidates", "rules"}
+    apart = {"rules", "timeline"}
+    # Idle time is binned without the moves of waiting tasks then, and says so.
+    binned = {"bins", "race", "delays", "examples"}
     compared = 0
     for a, b in zip(plain["sections"], spilled["sections"], strict=True):
         assert a["id"] == b["id"]
-        if a["id"] not in apart:
+        if a["id"] in binned:
+            assert a["missing"] == b["missing"]
+            if a["id"] == "race":
+                assert "Assumed: the capture is long" in json.dumps(b)
+                assert a["tables"] == b["tables"]
+        elif a["id"] not in apart:
             assert a == b, a["id"]
             compared += 1
         else:

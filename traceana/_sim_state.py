@@ -49,7 +49,8 @@ class Start:
 
 
 def _record(*names: str) -> np.dtype[Any]:
-    return np.dtype([(name, "i8") for name in names])
+    # np.record as scalar type: `row.field` also works where kernels run as plain Python.
+    return np.dtype((np.record, np.dtype([(name, "i8") for name in names])))
 
 
 #: One row of a script: Op, flags, task / mailbox / CPU, ns.
@@ -86,14 +87,14 @@ COSTS = (
     "look",  # sched_waking to the instant at which CPUs are looked at
     "scan",  # looking at one more CPU
     "book",  # the last look to sched_migrate_task (if there is one)
-    "show_remote",  # sched_migrate_task (or the decision) to ttwu_pending being seen
+    "show_remote",  # the decision to ttwu_pending being seen; `event` more if it migrates
     "show_direct",  # the same to nr_running++ being seen, wakeups on a busy CPU of the LLC
     "wake_remote",  # the waker's own cost, sched_waking to its next instruction
     "wake_direct",
     "wake_migrate",  # what a change of CPU adds to it
     "wake_none",  # a wake of a task that is not asleep
     "ipi",  # booking seen to the idle CPU noticing
-    "idle_exit",  # noticing to the enqueue
+    "idle_exit",  # noticing to the enqueue (false_idle included)
     "false_idle",  # up to 6.1: pending flag cleared to nr_running++
     "enqueue",  # nr_running++ to sched_wakeup
     "switch_in",  # sched_wakeup (or a switch-out) to sched_switch

@@ -243,7 +243,7 @@ class BookingWhy(enum.IntEnum):
     """``collisions.why``: the cause of a late or explained double booking."""
 
     WINDOW = 0  # strict: the decision windows overlap
-    OWN_CPU = 1  # the later waker's own CPU
+    OWN_CPU = 1  # the own CPU of one of the two wakers
     ONLY_CPU = 2  # the wakee may run nowhere else
     BUSY_TARGET = 3  # wake_affine() chose it, and the search ended there although it is busy
     FALLBACK = 4  # nothing idle could be found: the target stands
@@ -254,23 +254,25 @@ class BookingWhy(enum.IntEnum):
 
 
 class IdleBin(enum.IntEnum):
-    """``idle_bins.bin``: why a CPU was idle (section 10.2; the first that holds)."""
+    """``idle_bins.bin``: why a CPU was idle (section 10.2); the order is ``idle_bins``'s."""
 
-    NOBODY = 0  # nobody runnable anywhere
-    DOUBLE_BOOKING = 1  # in the same LLC somebody waits for it, or idles for it: strict
-    LATE_BOOKING = 2
+    NOBODY = 0  # nobody waits anywhere
+    DOUBLE_BOOKING = 1  # for it stands the victim of a strict double booking, in its LLC
+    LATE_BOOKING = 2  # of a late one
     PINNED = 3  # who waits may not run here
     THROTTLED = 4  # cpu.max: who waits is held back
-    CORE_SCHED = 5
-    STEAL = 6
-    ON_ITS_WAY = 7  # who waits is booked onto an idle CPU that is waking up
-    NEWIDLE_REFUSED = 8  # queued when the CPU went idle, and not pulled
-    MIGRATION_COST = 9  # hot: a pull would leave it where it is
-    OTHER_LLC = 10  # who waits, waits in another LLC only
-    CHAIN = 11  # its partner waits in a queue
-    IO = 12
-    TIMER = 13
+    CORE_SCHED = 5  # no event tells of it
+    STEAL = 6  # no event tells of it
+    ON_ITS_WAY = 7  # it is booked and wakes up: a normal idle exit
+    NEWIDLE_REFUSED = 8  # who waits was queued when the CPU went idle, and not pulled
+    MIGRATION_COST = 9  # the same, and hot: a pull would leave it where it is
+    OTHER_LLC = 10  # who waits, waits in another LLC
+    CHAIN = 11  # its last task's partner waits behind a running task
+    IO = 12  # its last task sleeps in D
+    TIMER = 13  # its last task sleeps until an interrupt wakes it: a timer, or a device
     UNKNOWN = 14
+    PLACED = 15  # who waits was put behind a running task while this CPU was idle
+    SURPLUS = 16  # all who wait stand for other CPUs, or are on their way
 
 
 class Evidence(enum.IntEnum):
@@ -662,7 +664,9 @@ COLLISIONS = Table(
         Column("collision", _I64, "id"),
         Column("cpu", _I32, "CPU chosen twice"),
         Column("ts", _I64, "the later booking's sched_waking", "ns"),
-        Column("earlier", _I64, "wakeup whose booking became visible first"),
+        Column(
+            "earlier", _I64, "wakeup that had booked it before: of several the one that ran first"
+        ),
         Column("later", _I64, "wakeup that booked the same CPU of the same idle episode"),
         Column("first", _I64, "the booking of the episode that ran first", null="none ran"),
         Column("victim", _I64, "the one of the two that ran later", null="one never ran"),

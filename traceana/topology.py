@@ -58,6 +58,7 @@ __all__ = [
     "from_sysfs",
     "learned",
     "load_side_file",
+    "shaped",
 ]
 
 _SUFFIX = ".topology.json"
@@ -88,6 +89,17 @@ def learned(llc: Iterable[int]) -> pa.Table:
         for cpu, group in enumerate(llc)
     ]
     return build(rows, "learned")
+
+
+def shaped(sockets: int, cores: int, threads: int) -> pa.Table:
+    """The topology of so many sockets, cores a socket and threads a core; one LLC and node a socket.
+
+    Threads are numbered as on x86: the first ones of all cores, then the second ones.
+    """
+    n = sockets * cores
+    of = [c % n // cores for c in range(n * threads)]
+    rows = [CpuRow(c, c % n, s, node=s, socket=s) for c, s in enumerate(of)]
+    return build(rows, "assumed")
 
 
 def from_perf_header(header: HeaderTopology, issues: IssueLog) -> pa.Table | None:

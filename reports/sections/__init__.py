@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from traceana.reports.context import Context
 from traceana.reports.model import Section
 from traceana.reports.sections import (
-    candidates,
     capture,
+    closed_loop,
     idle,
+    idle_bins,
     latency,
     method,
     opening,
     pairs,
     provenance,
     quality,
+    race,
     rules,
     tasks,
     timeline,
@@ -37,6 +39,8 @@ class Entry:
     needs_time: bool = False
     #: Whether it tells what the other sections had to assume.
     fill_last: bool = False
+    #: Whether it is left out unless something is to be simulated.
+    on_request: bool = False
 
 
 SECTIONS = (
@@ -53,8 +57,18 @@ SECTIONS = (
     Entry("pairs", "Who wakes whom", pairs.fill),
     Entry("latency", "Wakeup latency and queue delay", latency.fill, needs_time=True),
     Entry("idle", "Idle time", idle.fill, needs_time=True),
-    Entry("candidates", "Candidate double bookings", candidates.fill, needs_time=True),
+    Entry("bins", "Where idle time goes", idle_bins.fill, needs_time=True),
+    Entry("race", "The ttwu race", race.fill, needs_time=True),
+    Entry("delays", "Who delays whom", race.fill_delays, needs_time=True),
+    Entry("examples", "Examples of double bookings", race.fill_examples, needs_time=True),
     Entry("rules", "Rules compared (estimated, open loop)", rules.fill, needs_time=True),
+    Entry(
+        "closed-loop",
+        "Rules simulated (estimated, closed loop)",
+        closed_loop.fill,
+        needs_time=True,
+        on_request=True,
+    ),
     Entry("method", "Method and limits", method.fill, needs_timeline=False),
     Entry("provenance", "Provenance", provenance.fill, needs_timeline=False),
 )

@@ -8,25 +8,25 @@ from traceana.reports.context import NO_TIME, Context, missing_text
 from traceana.reports.gaps import gap_arrays
 from traceana.reports.idle_share import idle_share
 from traceana.reports.model import Strong, Text, say
-from traceana.reports.sections.candidates import decided, pairs_of
 from traceana.reports.sections.capture import lost_words, machine
 from traceana.reports.sections.idle import waited_words, where_words
 from traceana.reports.sections.latency import delay_words, longest_words
+from traceana.reports.sections.race import opening_words
 from traceana.reports.sections.rules import rule_words
 from traceana.reports.stats import spread
-from traceana.reports.words import clean, count, duration, interval, moment, plural, share, signed
+from traceana.reports.words import clean, count, duration, interval, plural, share, signed
 
 __all__ = ["sentences"]
 
 
 def sentences(ctx: Context) -> list[Text]:
-    """Machine and losses; idle time; waits; candidates; rules. Fewer where events are missing."""
+    """Machine and losses; idle time; waits; the race; rules. Fewer where events are missing."""
     out = [_capture(ctx)]
     if ctx.timeline is None:
         return [*out, ctx.why["timeline"]]
     if not ctx.has_time:
         return [*out, NO_TIME]
-    return [*out, _idle(ctx), _waits(ctx), _candidates(ctx), _rules(ctx)]
+    return [*out, _idle(ctx), _waits(ctx), opening_words(ctx), _rules(ctx)]
 
 
 def _capture(ctx: Context) -> Text:
@@ -83,37 +83,6 @@ def _waits(ctx: Context) -> Text:
                 ".",
             )
     return missing_text("the time that wakees waited", ("sched_waking", "sched_wakeup"))
-
-
-def _candidates(ctx: Context) -> Text:
-    pairs = pairs_of(ctx)
-    if pairs is None:
-        return missing_text("the search for double bookings", ("sched_waking",), brief=True)
-    n, of = len(pairs.cpu), decided(ctx)
-    if not of:
-        return say("In no wakeup is a CPU known to have been selected.")
-    if not n:
-        return say(
-            Strong("None"),
-            f" of {plural(of, 'decided wakeup')} chose an idle CPU that another waker had "
-            "just chosen (candidates).",
-        )
-    out: list[object] = [
-        Strong(share(n / of)),
-        f" of the wakeups ({count(n)} of {count(of)} decided) chose an idle CPU that "
-        "another waker had just chosen (candidates)",
-    ]
-    s = spread(pairs.extra)
-    if s.n:
-        victim = int(ctx.studied["wakee"][pairs.victim[s.at]])
-        out += [
-            "; the later one waited ",
-            Strong(duration(s.p50)),
-            " (p50) longer, at most ",
-            Strong(duration(s.max)),
-            f", {ctx.names.full(victim)} on CPU {pairs.cpu[s.at]} at {moment(int(pairs.ts[s.at]))}",
-        ]
-    return say(*out, ".")
 
 
 def _rules(ctx: Context) -> Text:

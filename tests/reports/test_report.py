@@ -32,8 +32,8 @@ SAMPLES = (
     "switch-only.dat.xz",
 )
 SECTIONS = [
-    "capture", "quality", "timeline", "tasks", "pairs", "latency", "idle", "candidates", "rules",
-    "method", "provenance",
+    "capture", "quality", "timeline", "tasks", "pairs", "latency", "idle", "bins", "race", "delays",
+    "examples", "rules", "method", "provenance",
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_every_extreme_value_says_whose_where_and_when(sample: Sample) -> None:
 def test_each_workload_that_matters_has_its_part(sample: Sample) -> None:
     document = json.loads(reports.render(sample("proxy-base.dat.xz"), format="json"))
     for section in document["sections"]:
-        if section["id"] in ("tasks", "pairs", "latency", "idle", "candidates", "rules"):
+        if section["id"] in ("tasks", "pairs", "latency", "idle", "race", "rules"):
             titles = [p["title"] for p in section["workloads"]]
             assert titles == ["fan-front", "fan-work", "fan-cli"], section["id"]
             assert all(p["sentences"] for p in section["workloads"])

@@ -116,7 +116,7 @@ SWITCHES = "\n".join(line for line in ONE_WAKEUP.splitlines() if "switch" in lin
 
 def test_switches_alone_say_what_is_missing_and_how_to_record_it(tiny: Tiny) -> None:
     document = as_json(tiny(SWITCHES))
-    for name in ("pairs", "latency", "candidates", "rules"):
+    for name in ("pairs", "latency", "race", "delays", "examples", "rules"):
         said = " ".join(section(document, name)["missing"])
         assert "sched_wak" in said, name
         assert "-e sched:sched_wak" in said, name

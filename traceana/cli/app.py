@@ -8,14 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from traceana.cli import (
+    batch,
+    compare,
     convert,
     events,
     export,
+    fleet,
     idle,
     info,
+    race,
     record,
     report,
     rules,
+    simulate,
+    sql,
+    synth,
     tasks,
     wakeups,
     whatif,
@@ -35,6 +42,7 @@ Examples:
 EPILOG = """\b
 Exit status:
     0  done
+    1  done, and a --fail-on of `compare` holds
     2  usage: unknown option, wrong value, missing argument
     3  input refused: not a capture, unreadable, or of a kind that cannot serve
     4  a result is given, but the file was cut or damaged; with --fail-on-loss
@@ -102,10 +110,17 @@ def command() -> Any:
         events,
         idle,
         whatif,
+        race,
+        compare,
+        simulate,
+        synth,
         rules,
         convert,
         export,
         record,
+        batch,
+        fleet,
+        sql,
     ):
         module.register(app)
     return typer.main.get_command(app)

@@ -39,6 +39,16 @@ def register(app: typer.Typer) -> None:
                 help="html, md or json. Default: html.",
             ),
         ] = "html",
+        simulate: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--simulate",
+                metavar="RULE",
+                show_default=False,
+                help="Also run the captured workload under this rule on a model of its machine "
+                "(estimated, closed loop; takes a while). Repeatable.",
+            ),
+        ] = None,
     ) -> int:
         """Write a report: facts, losses, tasks, wakeups, idle time, rules compared.
 
@@ -58,11 +68,14 @@ def register(app: typer.Typer) -> None:
             from traceana import reports
             from traceana.reports.model import plain
 
-            text = reports.render(cap, format=format, command=command, redact=redact)
+            rules = simulate or []
+            text = reports.render(
+                cap, format=format, command=command, redact=redact, simulate=rules
+            )
             write(text, options)
             if target != "-":
-                opening = reports.build(cap, command=command, redact=redact).opening
-                for sentence in opening:
+                made = reports.build(cap, command=command, redact=redact, simulate=rules)
+                for sentence in made.opening:
                     sys.stdout.write(output.escape(plain(sentence)) + "\n")
                 sys.stdout.write(f"{output.escape(target)}\n")
             return conclude(cap, options)

@@ -1,0 +1,352 @@
+"""The machine model as a whole: what is conserved, what is the same again, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim_cases import Case, Workload, flat, round_costs
+
+from traceana import schema
+from traceana._sim_state import Op, Start
+from traceana.errors import UsageError
+from traceana.rules._state import MAX_CPUS
+from traceana.schema import EventKind
+from traceana.simulate import Layout, Model, Simulation, constant_costs, simulate
+
+MS = 1_000_000
+END = 30 * MS
+
+
+def pairs(n: int, layout: Layout, *, run: int = 2_500, after: int = 100) -> Workload:
+    """Ping-pong pairs, a step of progress each round."""
+    case = Case(layout)
+    for i in range(2 * n):
+        steps: list[tuple[int, ...]] = [
+            (Op.RUN, run),
+            (Op.WAKE, i ^ 1, Op.SYNC),
+            (Op.RUN, after),
+            (Op.BLOCK,),
+        ]
+        if i % 2:
+            steps = [*steps[3:], *steps[:3]]
+        else:
+            steps.append((Op.STEP,))
+        case.add(
+            steps,
+            cpu=(i // 2) % len(layout.core),
+            state=Start.ASLEEP if i % 2 else Start.QUEUED,
+            loops=True,
+        )
+    return case.build()
+
+
+@st.composite
+def workloads(draw: Any) -> Workload:
+    """Tasks of runs, naps, wakes, messages and yields; some pinned, some real-time."""
+    n_cpus = draw(st.sampled_from([1, 2, 4]))
+    threads = draw(st.sampled_from([1, 2])) if n_cpus == 4 else 1
+    layout = Layout.shape(1, n_cpus // threads, threads)
+    n = draw(st.integers(2, 7))
+    case = Case(layout)
+    for i in range(n):
+        steps: list[tuple[int, ...]] = [(Op.RUN, draw(st.integers(500, 400_000)))]
+        for _ in range(draw(st.integers(1, 5))):
+            other = draw(st.integers(0, n - 1))
+            steps += draw(
+                st.sampled_from(
+                    [
+                        [(Op.RUN, draw(st.integers(1, 2_000_000)))],
+                        [(Op.WAKE, other, Op.SYNC)],
+                        [(Op.NAP, draw(st.integers(1, 300_000)))],
+                        [(Op.SEND, other % 2), (Op.NAP, 5_000)],
+                        [(Op.WAKE, (i + 1) % n), (Op.BLOCK,)],
+                        [(Op.YIELD,)],
+                        [(Op.YIELD_TO, other)],
+                        [(Op.RECV, other % 2), (Op.REPLY,)],
+                        [(Op.UNTIL, draw(st.integers(0, END)))],
+                    ]
+                )
+            )
+        pinned = draw(st.booleans()) and n_cpus > 1
+        case.add(
+            steps,
+            cpu=i % n_cpus,
+            state=Start.QUEUED,
+            loops=draw(st.booleans()),
+            cpus=[i % n_cpus] if pinned else None,
+            prio=draw(st.sampled_from([120, 120, 120, 110, 139, 50])),
+            weight=draw(st.sampled_from([1024, 1024, 335])),
+            policy=draw(st.sampled_from([0, 0, 0, 3, 5])),
+        )
+    return case.build(span_ns=MS)
+
+
+def _check(run: Simulation, work: Workload, end: int) -> None:
+    """No task on two CPUs, no CPU time made, tokens balance, demand is what was used."""
+    events = run.columns
+    n_cpus = len(work.topology.core)
+    assert np.all(np.diff(events.ts) >= 0)
+    on = [0] * n_cpus
+    started = {int(pid): 0 for pid in work.tasks["pid"]}
+    where: dict[int, int] = {}
+    since = [0] * n_cpus
+    busy = [0] * n_cpus
+    awake: dict[int, bool] = {}
+    for ts, cpu, kind, subject, other, state in zip(
+        events.ts.tolist(),
+        events.cpu.tolist(),
+        events.kind.tolist(),
+        events.subject.tolist(),
+        events.other.tolist(),
+        events.state.tolist(),
+        strict=True,
+    ):
+        if kind == EventKind.SWITCH:
+            assert on[cpu] == subject, "prev is not who ran"
+            if subject:
+                busy[cpu] += ts - since[cpu]
+                started[subject] += ts - since[cpu]
+                where.pop(subject)
+                awake[subject] = state == 0
+            if other:
+                assert other not in where, "a task on two CPUs"
+                assert awake.get(other, True), "a sleeper runs without a wakeup"
+                where[other] = cpu
+            on[cpu] = other
+            since[cpu] = ts
+        elif kind == EventKind.WAKEUP:
+            awake[subject] = True
+    for cpu in range(n_cpus):
+        if on[cpu]:
+            busy[cpu] += end - since[cpu]
+    assert sum(busy) + run.idle_ns == end * n_cpus
+    live = run.live
+    # A task's own run time is never more than it was on a CPU plus what is told before its switch.
+    assert (live["used"] <= live["sum_exec"] + MS).all()
+    counters = run.counters
+    assert counters["tokens_made"] - counters["tokens_used"] == int(live["tokens"].sum())
+    for i, task in enumerate(work.tasks):
+        rows = work.script[task["first"] : task["end"]]
+        whole = int(rows["value"][rows["code"] == Op.RUN].sum())
+        op = int(live["op"][i] - task["first"])
+        done = rows[:op]
+        partial = int(done["value"][done["code"] == Op.RUN].sum())
+        left = int(live["left"][i])
+        if left >= 0 and op < len(rows):
+            assert rows["code"][op] == Op.RUN
+            partial += int(rows["value"][op]) - left
+        assert int(live["used"][i]) == int(live["loops"][i]) * whole + partial
+
+
+@pytest.mark.parametrize("release", ["5.10.223", "6.1.192", "6.6.0", "6.12.40"])
+@given(work=workloads(), seed=st.integers(0, 1 << 40), window=st.sampled_from([0, 1]))
+@settings(max_examples=30, deadline=None)
+def test_conservation(release: str, work: Workload, seed: int, window: int) -> None:
+    model = Model(release=release, window=window, costs=constant_costs(spread=8), hz=1000)
+    run = simulate(work, model, end_ns=END, seed=seed)
+    run.finish()
+    _check(run, work, END)
+    schema.check(run.events, "events")
+    schema.check(run.names, "names")
+
+
+class TestSame:
+    def test_same_seed_same_table(self) -> None:
+        work = pairs(3, Layout.shape(1, 2, 2))
+        model = Model(costs=constant_costs(spread=8))
+        first = simulate(work, model, end_ns=5 * MS, seed=7).events
+        assert first.num_rows > 5_000
+        assert first.equals(simulate(work, model, end_ns=5 * MS, seed=7).events)
+        assert not first.equals(simulate(work, model, end_ns=5 * MS, seed=8).events)
+
+    def test_known_table(self) -> None:
+        """The same on any machine: integers only, an own generator (a digest of a run)."""
+        import hashlib
+
+        work = pairs(3, Layout.shape(1, 2, 2))
+        columns = simulate(work, Model(costs=constant_costs(spread=8)), end_ns=5 * MS).columns
+        digest = hashlib.blake2b(digest_size=8)
+        for column in columns.arrays():
+            digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())
+        assert digest.hexdigest() == KNOWN
+
+    def test_size_of_batches_does_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from traceana import _sim_setup
+
+        work = pairs(3, Layout.shape(1, 2, 2))
+        whole = simulate(work, Model(), end_ns=2 * MS).events
+        monkeypatch.setattr(_sim_setup, "BATCH", 100)
+        assert whole.equals(simulate(work, Model(), end_ns=2 * MS).events)
+
+    def test_messages_grow_without_end(self) -> None:
+        """A sender that nobody listens to: 5000 messages, more than there is room for at first."""
+        case = Case(flat(1))
+        case.add([(Op.RUN, 1_000), (Op.SEND, 0)] * 5_000 + [(Op.EXIT,)], cpu=0)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=20 * MS)
+        run.finish()
+        assert int(run.live["used"][0]) == 5_000 * 1_000
+        assert int(run._state.boxes["n"][0]) == 5_000
+
+    def test_progress_is_told(self) -> None:
+        seen = []
+        simulate(
+            pairs(1, flat(2)), end_ns=MS, on_progress=lambda now, end: seen.append((now, end))
+        ).finish()
+        assert seen and seen[-1][1] == MS and 0 < seen[-1][0] < MS
+
+
+#: Digest of the run of ``test_known_table``; it changes with the model, never with the machine.
+KNOWN = "d2cbd37945d9c0a8"
+
+
+class TestKinds:
+    def test_wake_of_a_running_task_leaves_no_event_and_a_token(self) -> None:
+        case = Case(flat(2))
+        case.add([(Op.RUN, 5_000), (Op.WAKE, 1), (Op.RUN, 1_000), (Op.EXIT,)], cpu=0)
+        case.add([(Op.RUN, 50_000), (Op.BLOCK,), (Op.RUN, 7_000), (Op.EXIT,)], cpu=1)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS)
+        kinds = run.columns.kind
+        assert not np.isin(kinds, (EventKind.WAKING, EventKind.WAKEUP)).any()
+        assert int(run.live["used"][1]) == 57_000
+
+    def test_woken_while_it_switches_out(self) -> None:
+        """Between dequeue and switch: put on the wakelist of its own CPU, without a decision."""
+        case = Case(flat(2))
+        # The waker's waking falls 0.2 before the end of the wakee's switch (0.3 + on_cpu 0.8).
+        case.add([(Op.RUN, 20_400), (Op.WAKE, 1), (Op.RUN, 5_000), (Op.EXIT,)], cpu=0)
+        case.add([(Op.RUN, 20_000), (Op.BLOCK,), (Op.RUN, 1_000), (Op.EXIT,)], cpu=1)
+        run = simulate(case.build(), Model(costs=round_costs({"on_cpu": 800})), end_ns=MS)
+        rows = [r for r in run.events.to_pylist() if r["subject"] == 102]
+        kinds = [EventKind(r["kind"]).name for r in rows]
+        assert kinds[:4] == ["STAT_RUNTIME", "SWITCH", "WAKING", "WAKEUP"]
+        assert rows[3]["cpu"] == 1 and run.counters["migrations"] == 0
+
+    def test_timer_wakes_in_interrupt_context(self) -> None:
+        case = Case(flat(2))
+        case.add([(Op.RUN, 1_000), (Op.NAP, 30_000), (Op.RUN, 1_000), (Op.EXIT,)], cpu=1)
+        run = simulate(case.build(), Model(costs=round_costs({"timer": 500})), end_ns=MS)
+        waking = next(r for r in run.events.to_pylist() if r["kind"] == EventKind.WAKING)
+        starts = 400  # queued at the start on an idle CPU: idle exit is asked for by an interrupt
+        assert waking["cpu"] == 1 and waking["pid"] == 0
+        assert waking["ctx"] & schema.Ctx.HARDIRQ
+        assert waking["ts"] == 300 + starts + 1_000 + 30_000 + 500
+
+    def test_real_time_preempts_at_once(self) -> None:
+        case = Case(flat(1))
+        case.add([(Op.RUN, 20 * MS), (Op.EXIT,)], cpu=0, state=Start.RUNNING)
+        case.add([(Op.NAP, MS), (Op.RUN, 3 * MS), (Op.EXIT,)], cpu=0, state=Start.ASLEEP, prio=40)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=10 * MS)
+        rows = [r for r in run.events.to_pylist() if r["kind"] == EventKind.SWITCH]
+        assert rows[0]["ts"] < MS + 3_000 and rows[0]["other"] == 102 and rows[0]["state"] == 0
+        assert rows[1]["ts"] - rows[0]["ts"] >= 3 * MS
+
+    def test_fork_and_exit(self) -> None:
+        case = Case(flat(2))
+        case.add([(Op.RUN, 5_000), (Op.FORK, 1), (Op.RUN, 90_000), (Op.EXIT,)], cpu=0)
+        case.add([(Op.RUN, 5_000), (Op.EXIT,)], cpu=0, state=Start.UNBORN)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS)
+        rows = run.events.to_pylist()
+        new = [r for r in rows if r["kind"] == EventKind.WAKEUP_NEW]
+        assert [(r["subject"], r["cpu_to"]) for r in new] == [(102, 1)]
+        dead = [r for r in rows if r["kind"] == EventKind.SWITCH and r["subject"] == 102]
+        assert [r["state"] for r in dead] == [int(schema.State.DEAD)]
+
+    def test_delayed_dequeue(self) -> None:
+        """Since 6.12 a task that blocks while it is ineligible stays queued: woken where it is."""
+
+        def run(release: str) -> Simulation:
+            case = Case(flat(2))
+            # 0 runs ahead of 1 on CPU 0 and blocks; a third task on CPU 1 wakes it soon after.
+            case.add([(Op.RUN, 600_000), (Op.BLOCK,), (Op.RUN, 1_000), (Op.EXIT,)], cpu=0)
+            case.add([(Op.RUN, 20 * MS), (Op.EXIT,)], cpu=0, cpus=[0])
+            case.add([(Op.RUN, 700_000), (Op.WAKE, 0), (Op.RUN, 9 * MS), (Op.EXIT,)], cpu=1)
+            return simulate(
+                case.build(), Model(release=release, costs=round_costs()), end_ns=9 * MS
+            )
+
+        late = [r for r in run("6.12.40").events.to_pylist() if r["subject"] == 101]
+        assert [EventKind(r["kind"]).name for r in late if r["kind"] in (0, 1, 2, 4)][:3] == [
+            "SWITCH",
+            "WAKING",
+            "WAKEUP",
+        ]
+        woken = next(r for r in late if r["kind"] == EventKind.WAKEUP)
+        assert (
+            woken["cpu"] == 1 and woken["cpu_to"] == 0
+        )  # direct, although CPU 0 is not its waker's
+
+    def test_smt_slows_down(self) -> None:
+        def used(slow: float) -> int:
+            case = Case(Layout.shape(1, 1, 2))
+            for cpu in range(2):
+                case.add([(Op.RUN, 900 * MS)], cpu=cpu, state=Start.RUNNING, cpus=[cpu])
+            model = Model(costs=round_costs(), smt_slowdown=slow)
+            run = simulate(case.build(), model, end_ns=40 * MS)
+            run.finish()
+            live = run.live
+            return int((900 * MS - live["left"]).sum())
+
+        assert used(1.25) == pytest.approx(used(1.0) / 1.25, rel=0.15)
+
+
+class TestRefused:
+    def _work(self, **changes: Any) -> Workload:
+        case = Case(flat(2))
+        case.add([(Op.RUN, 1_000), (Op.WAKE, 0), (Op.BLOCK,)], cpu=0, **changes)
+        return case.build()
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("cpu", 2), ("cpu", -1), ("end", 99), ("op", 77), ("loop", 50), ("allowed", 0),
+            ("weight", 0), ("prio", 500), ("last_wakee", 5), ("recent", 9), ("pid", 0),
+            ("state", 9),
+        ],
+    )  # fmt: skip
+    def test_task_out_of_range(self, field: str, value: int) -> None:
+        work = self._work()
+        work.tasks[0][field] = value
+        with pytest.raises(UsageError):
+            simulate(work, end_ns=MS)
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("code", 44), ("code", -1), ("task", 8), ("value", 1 << 61)]
+    )
+    def test_step_out_of_range(self, field: str, value: int) -> None:
+        work = self._work()
+        work.script[1][field] = value
+        with pytest.raises(UsageError):
+            simulate(work, end_ns=MS)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"costs": np.zeros((3, 3), np.int64)},
+            {"costs": constant_costs() - 5_000},
+            {"hz": 0},
+            {"smt_slowdown": 0.5},
+            {"yield_form": "never"},
+            {"rule": "no_such_rule"},
+        ],
+        ids=lambda c: next(iter(c)),
+    )
+    def test_model(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(UsageError):
+            simulate(self._work(), Model(**changes), end_ns=MS)
+
+    def test_machine_too_large(self) -> None:
+        work = self._work()
+        work.topology = flat(MAX_CPUS + 1)
+        with pytest.raises(UsageError, match="can be simulated"):
+            simulate(work, end_ns=MS)
+
+    def test_script_that_uses_no_time_ends(self) -> None:
+        case = Case(flat(1))
+        case.add([(Op.STEP,)], cpu=0, loops=True)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS)
+        run.finish()
+        assert run.counters["stuck"] > 0

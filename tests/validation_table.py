@@ -1,0 +1,271 @@
+"""The closed loop held against what is known: the tables of docs/validation.md.
+
+    python tests/validation_table.py synthetic [FAMILY …]   generate, capture, extract, run again
+    python tests/validation_table.py ab [SHAPE/WORKLOAD …]  the A/B captures in ../shared
+    python tests/validation_table.py race                   double bookings against the model's own
+    python tests/validation_table.py headline [SVG]         context_switch1 on 2x56x2
+    python tests/validation_table.py yield                  two spinning virtual CPUs per CPU
+
+Each prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import traceana as ta
+from traceana import synth, tunables
+from traceana._closed_loop_figures import Figures
+from traceana.calibrate import calibrate
+from traceana.closed_loop import WARM_UP_NS, estimate, model_of, run_once
+from traceana.simulate import Model, extra_delays
+from traceana.workload import extract
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "captures" / "ab"
+SPAN_NS = 50_000_000
+
+#: Four loads of each family, on 1x4x2.
+LOADS: dict[str, list[dict[str, int | str]]] = {
+    "pingpong": [{"pairs": n} for n in (2, 4, 6, 8)],
+    "hackbench": [{"groups": g, "fds": f} for g, f in ((1, 2), (1, 4), (2, 4), (4, 5))],
+    "proxy": [{"clients": n} for n in (1, 3, 6, 12)],
+    "reqresp": [{"clients": n} for n in (6, 16, 32, 64)],
+    "schbench": [{"workers": n} for n in (1, 2, 3, 5)],
+    "mixed": [{"pairs": n, "hogs": h} for n, h in ((1, 0), (2, 1), (3, 1), (3, 3))],
+}
+#: A rule was off and on; which captures of it there are.
+PAIRS = {
+    "smt8/pp6": ("base-1.dat", ("short-1.dat.xz", "short-2.dat", "short-3.dat.xz")),
+    "smt8/pp4": ("base-1.dat", ("short-1.dat.xz",)),
+    "smt8/pp8": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/sch": ("base-1.dat", ("short-1.dat.xz",)),
+    "smt8/fan": ("base-1.dat", ("short-1.dat.xz",)),
+    "smt8/proxy": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/fp6": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/proxyx": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/fanx": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/hb": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt8/hbx": ("base-1.dat.xz", ("short-1.dat.xz",)),
+    "smt16/pp12": ("base-1.dat.xz", ("short-1.dat.xz", "short-2.dat.xz", "short-3.dat.xz")),
+    "smt32/pp24": ("base-1.dat.xz", ("short-1.dat.xz", "short-2.dat.xz")),
+}
+
+
+def row(*cells: object) -> None:
+    """Print a row of a Markdown table."""
+    print("| " + " | ".join(str(c) for c in cells) + " |", flush=True)
+
+
+def head(*titles: str) -> None:
+    """Print a table's first two rows."""
+    row(*titles)
+    row(*("---" for _ in titles))
+
+
+def _said(params: dict[str, Any]) -> str:
+    return " ".join(f"{k} {v}" for k, v in params.items())
+
+
+def synthetic(families: Sequence[str]) -> None:
+    """Generate under X, capture, extract, run again under X and Y; beside generating under Y."""
+    head(
+        "family", "load", "idle X", "again", "bursts again / X", "idle Y", "from the capture of X",
+        "bursts / Y", "work X → Y", "explained",
+    )  # fmt: skip
+    for family in families or LOADS:
+        for params in LOADS[family]:
+            work = synth.make(family, **params)
+            made: dict[str, Figures] = {}
+            again: dict[str, Figures] = {}
+            common = {"span_ns": SPAN_NS, "warm_up_ns": WARM_UP_NS, "bursts_per_s": 1e6}
+            for rule in ("mainline", "sis_short_v5"):
+                made[rule], _, cap = run_once(work, Model(rule=rule), **common)
+                if rule == "mainline":
+                    recorded = cap
+            known = extract(recorded)
+            machine = calibrate(recorded, known)
+            for rule in made:
+                model = model_of(machine, rule=rule)
+                again[rule], _, _ = run_once(known, model, begin_ns=known.begin_ns, **common)
+            cells: list[str] = []
+            for rule, before in made.items():
+                after = again[rule]
+                cells += [_pct(before.idle_share), _pct(after.idle_share)]
+                cells.append(_change(before.progress, after.progress))
+            x, y = made.values()
+            row(
+                family, _said(params), *cells, _change(x.steps_per_s, y.steps_per_s),
+                _pct(known.explained),
+            )  # fmt: skip
+
+
+def _pct(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _change(a: float | None, b: float | None) -> str:
+    return "–" if not a or b is None else f"{100 * (b / a - 1):+.1f} %"
+
+
+def ab(names: Sequence[str]) -> None:
+    """Predict a run with the rule from one without it, traced window against traced window."""
+    from traceana._closed_loop_figures import measure
+
+    head(
+        "pair", "idle base", "model", "idle short", "predicted", "wakeups base", "model",
+        "short", "predicted", "p99 base", "model", "short", "predicted",
+        "on waker's CPU short", "predicted", "settled", "random starts: idle",
+    )  # fmt: skip
+    for name in names or PAIRS:
+        base, shorts = PAIRS[name]
+        truth = [measure(ta.open(SHARED / name / s)) for s in shorts]
+        e = estimate(ta.open(SHARED / name / base), ["sis_short_v5"], seeds=2)
+        r, b, p = e.recorded, e.baseline.runs, e.outcomes[0].runs
+        many = e.outcomes[0].ensemble
+        span = many.range("idle_share") if many is not None else None
+
+        def true(of: str, truth: list[Figures] = truth) -> str:
+            values = sorted(v for t in truth if (v := t.get(of)) is not None)
+            return " … ".join(_show(of, v) for v in dict.fromkeys((values[0], values[-1])))
+
+        cells = []
+        for of in ("idle_share", "wakeups_per_s", "queue_delay_ns.p99"):
+            cells += [_show(of, r.get(of)), _show(of, b.mean(of)), true(of), _show(of, p.mean(of))]
+        share = "waker_cpu_share"
+        row(
+            name, *cells, true(share), _show(share, p.mean(share)),
+            "yes" if e.state.settled else "no",
+            "–" if span is None else f"{_pct(span[0])} … {_pct(span[1])}",
+        )  # fmt: skip
+
+
+def _show(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    if name.endswith("_share"):
+        return _pct(value)
+    if name.endswith("_per_s"):
+        return f"{value / 1000:.0f} k/s"
+    return f"{value / 1000:.1f} µs"
+
+
+def race(_: Sequence[str]) -> None:
+    """Double bookings that are found, against those that the model knows of."""
+    from traceana.race import race as ask
+    from traceana.schema import BookingClass
+
+    head(
+        "family", "load", "window", "verdict", "true", "found", "precision", "recall",
+        "delay found / true",
+    )  # fmt: skip
+    for family, loads in LOADS.items():
+        for params in loads:
+            for window in (1, 0):
+                work = synth.make(family, **params)
+                _, run, cap = run_once(
+                    work, Model(window=window), span_ns=SPAN_NS, warm_up_ns=WARM_UP_NS
+                )
+                found = ask(cap)
+                wakeups = cap.timeline().wakeups
+                pids = np.array(cap.timeline().tasks.column("pid").to_pylist())
+                table = found.collisions
+                kinds = np.asarray(table.column("class").to_numpy())
+                strict = np.isin(kinds, (BookingClass.STRICT_CERTAIN, BookingClass.STRICT))
+                later = table.column("later").to_numpy()[strict]
+                wakee = pids[wakeups.column("wakee").take(later).to_numpy()]
+                waking = wakeups.column("waking_ts").take(later).to_numpy(zero_copy_only=False)
+                told = set(zip(wakee.tolist(), waking.astype(np.int64).tolist(), strict=True))
+                truth = run.truth
+                delays = extra_delays(truth)
+                begin = cap.first_ts or 0
+                mine = (truth["kind"] == 0) & (truth["waking_ts"] >= begin)
+                pid = work.tasks["pid"][truth["wakee"][mine]]
+                known = set(zip(pid.tolist(), truth["waking_ts"][mine].tolist(), strict=True))
+                both = len(told & known)
+                true_ns = int(np.maximum(delays[mine], 0).sum())
+                extra = table.column("extra_delay_ns").fill_null(0).to_numpy()[strict]
+                row(
+                    family, _said(params), window, found.verdict, len(known), len(told),
+                    f"{both / len(told):.3f}" if told else "–",
+                    f"{both / len(known):.3f}" if known else "–",
+                    f"{extra.sum() / true_ns:.2f}" if true_ns else "–",
+                )  # fmt: skip
+
+
+#: Pairs of the headline; 56 pairs fill the 112 threads of an LLC.
+HEADLINE = (4, 28, 56, 84, 112, 126, 140, 154, 168, 182, 196, 224)
+RULES = ("mainline", "sis_short_v5", "sis_short_v6")
+
+
+def headline(where: Sequence[str]) -> None:
+    """Throughput and idle share of context_switch1 on 2 sockets x 56 cores x 2 threads."""
+    head("pairs", "tasks", *(f"{r}: {w}" for r in RULES for w in ("M rounds/s", "idle", "p99 µs")))
+    curves: dict[str, list[tuple[float, float]]] = {rule: [] for rule in RULES}
+    for pairs in HEADLINE:
+        cells: list[str] = []
+        for rule in RULES:
+            f, _, _ = run_once(
+                synth.make("pingpong", pairs=pairs, cpus="2x56x2"),
+                Model(release="6.2", rule=rule),
+                span_ns=5_000_000,
+                warm_up_ns=200_000_000,
+            )
+            assert f.steps_per_s is not None and f.idle_share is not None
+            curves[rule].append((f.steps_per_s / 1e6, f.idle_share))
+            p99 = f.queue_delay_ns["p99"] or 0
+            cells += [f"{f.steps_per_s / 1e6:.2f}", _pct(f.idle_share), f"{p99 / 1000:.1f}"]
+        row(pairs, 2 * pairs, *cells)
+    if where:
+        _draw(where[0], curves)
+
+
+def _draw(path: str, curves: dict[str, list[tuple[float, float]]]) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "traceana", "font.size": 10})
+    figure, axes = plt.subplots(2, 1, figsize=(7, 6.5), sharex=True, layout="constrained")
+    style = (("#000000", "-", "o"), ("#0072B2", "--", "s"), ("#D55E00", ":", "^"))
+    for (rule, points), (colour, line, mark) in zip(curves.items(), style, strict=True):
+        rounds, idle = zip(*points, strict=True)
+        x = HEADLINE[: len(points)]
+        axes[0].plot(x, rounds, color=colour, linestyle=line, marker=mark, label=rule)
+        axes[1].plot(x, [100 * v for v in idle], color=colour, linestyle=line, marker=mark)
+    for a in axes:
+        a.axvline(112, color="#888888", linewidth=0.8)
+        a.set_ylim(bottom=0)
+    axes[0].set_ylabel("rounds, M/s")
+    axes[1].set_ylabel("idle, %")
+    axes[1].set_xlabel("pairs (the line: as many tasks as CPUs)")
+    axes[0].legend(frameon=False)
+    axes[0].set_title("context_switch1 on 2 x 56 cores x 2 threads (simulated)", loc="left")
+    figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def yields(_: Sequence[str]) -> None:
+    """yield_to(): a virtual CPU that works and one that spins and yields to it, on each CPU."""
+    head("kernel", "form", "work done /s", "switches/s", "CPU time that is work")
+    for release in ("6.1", "6.6", "6.18"):
+        for form in tunables.YIELD_FORMS:
+            work = synth.make("yieldto", cpus="1x4x2")
+            model = Model(release=release, yield_form=form)
+            f, _, _ = run_once(work, model, span_ns=200_000_000, warm_up_ns=50_000_000)
+            used = np.array([f.cpu_share.get(int(p), 0.0) for p in work.tasks["pid"]])
+            share = float(used[0::2].sum() / max(used.sum(), 1e-9))
+            row(release, form, f"{f.steps_per_s:,.0f}", f"{f.switches_per_s:,.0f}", _pct(share))
+
+
+if __name__ == "__main__":
+    modes = {
+        "synthetic": synthetic, "ab": ab, "race": race, "headline": headline, "yield": yields,
+    }  # fmt: skip
+    if len(sys.argv) < 2 or sys.argv[1] not in modes:
+        sys.exit(__doc__)
+    modes[sys.argv[1]](sys.argv[2:])

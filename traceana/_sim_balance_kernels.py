@@ -1,0 +1,344 @@
+"""Load balance: what a CPU that runs dry pulls, and what the tick moves (section 8).
+
+Newidle: before the idle task is chosen, a queued task of the core's sibling, of the LLC, of the
+machine. Periodic: at ticks, a CPU with less to do takes from the one with the most; the same
+pass renews nr_idle_scan. Simple forms of both: one task a time, groups are cores, no imbalance
+arithmetic beyond the number of tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from traceana._jit import step
+from traceana._pelt_kernels import cpu_util, nr_idle_scan, pelt_move, update_cfs
+from traceana._sim_events_kernels import emit_migrate
+from traceana._sim_queue_kernels import dequeue, enqueue, forget, keep_lag, place
+from traceana._sim_state import COSTS
+from traceana._sim_time_kernels import arm, draw
+from traceana._sim_types import FAR, Phase, Stand
+from traceana._sim_wake_kernels import add_nr, allowed_on
+from traceana.pelt import STALE_NS
+
+__all__ = ["newidle", "periodic", "refresh_scan"]
+
+_QUEUED = Stand.QUEUED
+_IDLE, _RUN = Phase.IDLE, Phase.RUN
+_STALE = STALE_NS
+_COLD = -(1 << 60)
+_C_IPI = COSTS.index("ipi")
+_MS = 1_000_000
+#: cache_nice_tries inside one LLC, and between LLCs.
+_TRIES_NEAR, _TRIES_FAR = 1, 2
+
+
+@step
+def _movable(g: Any, m: Any, T: Any, A: Any, origin: int, c: int, tries: int, hot_ns: int) -> int:
+    """can_migrate_task(): the queued task of a CPU that may go to c, from the queue's end; or -1."""
+    k = g.cpus[origin]
+    t: Any = k.tail
+    same_core = m.cpus[origin].core == m.cpus[c].core
+    while t >= 0:
+        e = T[t]
+        if e.prio >= 100 and e.stand == _QUEUED and e.off_at <= g.now and allowed_on(T, A, t, c):
+            hot = hot_ns < 0 or g.now - e.exec_start < hot_ns
+            if same_core or not hot or g.cpus[c].failed > tries:
+                return t
+        t = e.prev
+    return -1
+
+
+@step
+def move_task(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, t: int, c: int, on: int) -> None:
+    """A queued task goes to the queue of CPU c; sched_migrate_task is recorded on CPU `on`."""
+    e = T[t]
+    origin = e.cpu
+    emit_migrate(g, T, E, on, t, origin, c)
+    g.migrations += 1
+    g.pulls += 1
+    if m.cpus[c].llc != m.cpus[origin].llc:
+        g.far_migrations += 1
+    keep_lag(g, T, origin, t)
+    dequeue(g, T, origin, t)
+    forget(g, origin, t)
+    add_nr(g, m, T, origin, t, -1)
+    e.cpu = c
+    e.exec_start = _COLD
+    if g.eevdf != 0:
+        place(g, T, c, t, 0, 0)
+    else:
+        e.v += g.cpus[c].min_v - g.cpus[origin].min_v
+    pelt_move(P, t, F, c, g.now)
+    add_nr(g, m, T, c, t, 1)
+    if g.cpus[c].queued == 0 and g.cpus[c].curr >= g.n_tasks:
+        g.cpus[c].clock = g.now
+    enqueue(g, T, c, t)
+
+
+@step
+def _core_state(m: Any, c: int) -> tuple[int, int, int]:
+    """Tasks, idle CPUs and CPUs of a core."""
+    tasks = 0
+    idle = 0
+    n = 0
+    o = c
+    while True:
+        tasks += m.cpus[o].nr
+        if m.cpus[o].nr == 0 and m.cpus[o].pending == 0:
+            idle += 1
+        n += 1
+        o = m.cpus[o].next_sibling
+        if o == c:
+            break
+    return tasks, idle, n
+
+
+@step
+def _llc_state(m: Any, c: int) -> tuple[int, int, int]:
+    """Tasks, idle CPUs and CPUs of an LLC."""
+    row = m.llcs[m.cpus[c].llc]
+    tasks = 0
+    idle = 0
+    o: Any = c
+    for _ in range(row.weight):
+        tasks += m.cpus[o].nr
+        if m.cpus[o].nr == 0 and m.cpus[o].pending == 0:
+            idle += 1
+        o = m.cpus[o].next_llc
+    return tasks, idle, row.weight
+
+
+@step
+def _gives(
+    pct: int,
+    tasks: int,
+    idle: int,
+    weight: int,
+    own_tasks: int,
+    own_idle: int,
+    own_weight: int,
+    busy: bool,
+) -> bool:
+    """find_busiest_group(): whether a group gives a task to the own one.
+
+    A group with more tasks than CPUs is overloaded and gives, to an overloaded one only if it is
+    the more loaded by imbalance_pct. One that is not gives to an idle CPU whose group has two idle
+    CPUs more.
+    """
+    if tasks > weight:
+        if own_tasks > own_weight:
+            return 100 * tasks * own_weight > pct * own_tasks * weight
+        return True
+    return not busy and own_idle > idle + 1
+
+
+@step
+def _busiest(g: Any, m: Any, T: Any, A: Any, c: int, near: int, busy: bool, hot_ns: int) -> int:
+    """The CPU to pull from: in the LLC of c (near), or outside of it; -1 none.
+
+    `busy`: c has something to do itself; `hot_ns` 0: whether tasks are hot does not matter.
+    """
+    best = -1
+    most = 1
+    llc = m.cpus[c].llc
+    tries = _TRIES_NEAR if near != 0 else _TRIES_FAR
+    own_tasks, own_idle, own_weight = _core_state(m, c) if near != 0 else _llc_state(m, c)
+    seen = -1
+    gives = False
+    o: Any = c
+    n = m.llcs[llc].weight if near != 0 else g.n_cpus
+    for i in range(n):
+        if near != 0:
+            o = m.cpus[o].next_llc
+        else:
+            o = i
+        s = m.cpus[o]
+        if o == c or s.nr < 2 or s.online == 0 or (near == 0) == (s.llc == llc):
+            continue
+        if s.core == m.cpus[c].core or s.nr <= most:
+            continue
+        if near != 0:
+            tasks, idle, weight = _core_state(m, o)
+            gives = _gives(m.pct, tasks, idle, weight, own_tasks, own_idle, own_weight, busy)
+        elif s.llc != seen:
+            tasks, idle, weight = _llc_state(m, o)
+            gives = _gives(m.pct, tasks, idle, weight, own_tasks, own_idle, own_weight, busy)
+            seen = s.llc
+        if not gives or _movable(g, m, T, A, o, c, tries, hot_ns) < 0:
+            continue
+        best = o
+        most = s.nr
+    return best
+
+
+@step
+def _try_level(g: Any, ratio: int) -> int:
+    """NI_RANDOM: 0 the domain is passed over this time, else the weight of a try."""
+    if g.ni_random == 0:
+        return 1
+    weight = 1 + ratio
+    g.draws += 1
+    h = ((g.draws & 0xFFFFFFFF) * 0x7FEB352D) & 0xFFFFFFFF
+    h = ((h ^ (h >> 15) ^ g.seed) * 0x2C1B3C6D) & 0xFFFFFFFF
+    if ((h >> 9) & 1023) > weight:
+        return 0
+    return (1024 + weight // 2) // weight
+
+
+@step
+def _count_level(g: Any, c: int, near: int, weight: int) -> None:
+    """update_newidle_stats() of the core's domain (2) or of the LLC's (1)."""
+    k = g.cpus[c]
+    if near == 2:
+        k.core_calls += 1
+        k.core_finds += weight
+        if k.core_calls >= 1024:
+            k.core_ratio = k.core_finds
+            k.core_calls //= 2
+            k.core_finds //= 2
+    elif near == 1:
+        k.calls += 1
+        k.finds += weight
+        if k.calls >= 1024:
+            k.ratio = k.finds
+            k.calls //= 2
+            k.finds //= 2
+
+
+@step
+def _newidle_source(g: Any, m: Any, T: Any, A: Any, c: int, near: int) -> int:
+    """The CPU to pull from: a thread of the core (near 2), the LLC (1), outside of it (0); or -1."""
+    if near == 2:
+        o = m.cpus[c].next_sibling
+        while o != c:
+            if m.cpus[o].nr >= 2 and _movable(g, m, T, A, o, c, _TRIES_NEAR, g.mig_hot) >= 0:
+                return o
+            o = m.cpus[o].next_sibling
+        return -1
+    own = g.over[m.cpus[c].llc]
+    if near == 0:
+        total = 0
+        for i in range(m.n_llcs):
+            total += g.over[i]
+        own = total - own
+    if own == 0:
+        return -1
+    return _busiest(g, m, T, A, c, near, False, g.mig_hot)
+
+
+@step
+def newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> int:
+    """sched_balance_newidle() of CPU c, which has nothing left; returns the task pulled, or -1.
+
+    A domain is looked at only where the CPU is idle for longer, on average, than the longest balance
+    of late there takes (``newidle_cost``), and what has been spent before it.
+    """
+    k = g.cpus[c]
+    if g.gate_pending != 0 and m.cpus[c].pending != 0:
+        return -1
+    if g.gate_cost != 0 and k.avg_idle < g.mig_newidle:
+        return -1
+    spent = 0
+    for near in range(2, -1, -1):
+        if (near == 2 and m.smt == 0) or (near == 0 and m.n_llcs == 1):
+            continue
+        if k.avg_idle < spent + k.newidle_cost:
+            break
+        ratio = k.core_ratio if near == 2 else k.ratio
+        weight = _try_level(g, ratio) if near >= 1 else 1
+        if weight == 0:
+            _count_level(g, c, near, 0)
+            continue
+        spent += k.newidle_cost >> 3  # a look that finds nothing is short
+        source = _newidle_source(g, m, T, A, c, near)
+        _count_level(g, c, near, weight if source >= 0 else 0)
+        if source >= 0:
+            tries = _TRIES_FAR if near == 0 else _TRIES_NEAR
+            t = _movable(g, m, T, A, source, c, tries, g.mig_hot)
+            move_task(g, m, T, P, F, E, t, c, c)
+            return t
+    return -1
+
+
+@step
+def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
+    """update_idle_cpu_scan() for the LLC of c: the budget of the idle search."""
+    if g.refresh == 0:
+        return
+    row = m.llcs[m.cpus[c].llc]
+    total = 0
+    o: Any = row.first
+    for _ in range(row.weight):
+        if F[o].nr == 0 and g.now - F[o].last_update >= _STALE:
+            update_cfs(F[o], g.now)
+        total += cpu_util(F[o])
+        o = m.cpus[o].next_llc
+    row.sum_util = total
+    row.nr_idle_scan = nr_idle_scan(total, row.weight, m.pct if row.weight > 2 else m.pct_smt)
+
+
+@step
+def _is_balancer(m: Any, c: int) -> bool:
+    """should_we_balance(): the first idle CPU of the core, else its first CPU."""
+    first = m.cpus[c].first_sibling
+    o = first
+    while True:
+        if m.cpus[o].nr == 0:
+            return bool(o == c)
+        o = m.cpus[o].next_sibling
+        if o == first:
+            break
+    return bool(c == first)
+
+
+@step
+def _balance_cpu(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int, on: int) -> None:
+    """One pass for CPU c if its interval is over, executed on CPU `on`."""
+    k = g.cpus[c]
+    idle = m.cpus[c].nr == 0 and m.cpus[c].pending == 0
+    weight = m.llcs[m.cpus[c].llc].weight
+    interval = weight * _MS
+    if not idle:
+        interval = interval * 16 - g.tick
+    if g.now - k.balanced < max(g.tick, min(interval, 100_000_000 * g.n_cpus)):
+        return
+    k.balanced = g.now
+    if not _is_balancer(m, c):
+        return
+    g.balances += 1
+    refresh_scan(g, m, F, c)
+    for near in range(1, -1, -1):
+        if near == 0 and m.n_llcs == 1:
+            break
+        best = _busiest(g, m, T, A, c, near, not idle, 0)
+        if best < 0:
+            if near == 1:
+                k.failed = 0  # balanced
+            continue
+        if m.cpus[best].nr - m.cpus[c].nr < 2:
+            continue
+        t = _movable(g, m, T, A, best, c, _TRIES_NEAR if near == 1 else _TRIES_FAR, g.mig_hot)
+        if t < 0:
+            k.failed += 1
+            continue
+        k.failed = 0
+        move_task(g, m, T, P, F, E, t, c, on)
+        if k.phase == _IDLE or (c == on and k.curr >= g.n_tasks):
+            k.resched = 1
+            if c != on:
+                k.ipi_at = min(k.ipi_at, g.now + draw(g, _C_IPI))
+                arm(g, c)
+        return
+
+
+@step
+def periodic(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> None:
+    """What the tick of CPU c balances: itself, and the CPUs of its LLC whose ticks have stopped."""
+    _balance_cpu(g, m, T, P, F, A, E, c, c)
+    if m.cpus[c].idle != 0:
+        return
+    o: Any = m.cpus[c].next_llc
+    while o != c:
+        if m.cpus[o].idle != 0 and g.cpus[o].tick_at >= FAR and m.cpus[o].nr == 0:
+            _balance_cpu(g, m, T, P, F, A, E, o, c)
+        o = m.cpus[o].next_llc

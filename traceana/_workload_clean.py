@@ -1,0 +1,180 @@
+"""What wakeups and interrupts cost a burst, measured, and bursts without it.
+
+A script made from a recording carries what the recorded kernel did on the task's time: selecting
+a CPU, taking locks, recording events. The model of the machine adds its own, so that it must be
+taken out here: by how each wakeup went, never by the rule that is to be tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceana._sim_state import Op
+from traceana._workload_marks import Mark, Marks, Outcome
+
+__all__ = ["DEFAULT_WAKE_NS", "WakeCosts", "clean", "measure_wakes"]
+
+Array = npt.NDArray[Any]
+#: sched_waking to the waker's next instruction, by Outcome, where recording an event takes
+#: REFERENCE ns (Linux 6.1: measured on captures whose wakers sleep at once).
+DEFAULT_WAKE_NS = (1940, 4000, 1900, 2920, 5100, 1900)
+REFERENCE = 820
+#: An outcome's cost is what this share of its wakeups undercut …
+_SHORTEST = 2
+#: … if that is not so much more than the default: then the wakers went on to work of their own.
+_BELIEVED = 1.5
+#: Fewer wakeups do not tell a cost; fewer of a kind do not tell a difference.
+_FEW, _FEWEST = 50, 10
+#: A burst is tight if the middle half of its like lie within this share of the median, or ns.
+_TIGHT_SHARE, _TIGHT_NS = 0.25, 400
+#: What lies so many middle halves (at least ns) above the upper quarter is an outlier, …
+_FAR, _FAR_NS = 4, 400
+#: … unless more than this share does: then it is no accident.
+_RARE = 0.06
+
+
+@dataclass(frozen=True)
+class WakeCosts:
+    """ns by Outcome: what a wakeup takes its waker; ``n`` wakeups measured, ``measured`` or not."""
+
+    ns: Array
+    n: Array
+    measured: Array
+
+
+def measure_wakes(marks: Marks, event_cost_ns: int | None) -> WakeCosts:
+    """What a wakeup costs its waker, by outcome.
+
+    Of each wakeup the time to the next thing that its waker does is known: the cost, and the
+    waker's own work. The shortest show the cost of the commonest outcome; how much more another
+    outcome costs is the difference between the lowest tenths of the same waker, wakee and next
+    thing: above these lies how many CPUs were looked at, which the model counts by itself.
+    """
+    t = marks.table
+    scale = min(max((event_cost_ns or REFERENCE) / REFERENCE, 0.05), 4.0)
+    default = np.array(DEFAULT_WAKE_NS) * scale
+    ns, n = default.copy(), np.zeros(Outcome.N, np.int64)
+    measured = np.zeros(Outcome.N, bool)
+    at = np.flatnonzero((t[:-1, Mark.WHAT] == Mark.WAKE) & (t[1:, Mark.TASK] == t[:-1, Mark.TASK]))
+    # an interrupt's mark stands at the end of its stretch: no clean tail
+    at = at[np.isin(t[at + 1, Mark.WHAT], (Mark.WAKE, Mark.OUT))]
+    if not len(at):
+        return WakeCosts(ns.astype(np.int64), n, measured)
+    tail = t[at + 1, Mark.TS] - t[at, Mark.TS]
+    outcome = marks.outcome[at]
+    n = np.bincount(outcome, minlength=Outcome.N)
+    main = int(n.argmax())
+    if n[main] >= _FEW:
+        ns[main], measured[main] = _believed(tail[outcome == main], default[main])
+    like = _group(t[at, Mark.TASK], t[at, Mark.OTHER], t[at + 1, Mark.WHAT], t[at + 1, Mark.OTHER])
+    low, counts = _low(like * Outcome.N + outcome, tail, (int(like.max()) + 1) * Outcome.N)
+    low = low.reshape(-1, Outcome.N)
+    counts = counts.reshape(-1, Outcome.N)
+    for other in range(Outcome.N):
+        if other == main:
+            continue
+        ns[other] = ns[main] + default[other] - default[main]
+        both = (counts[:, main] >= _FEWEST) & (counts[:, other] >= _FEWEST)
+        if both.any():
+            weight = np.minimum(counts[both, main], counts[both, other])
+            more = low[both, other] - low[both, main]
+            ns[other], measured[other] = ns[main] + _weighted_median(more, weight), True
+        elif n[other] >= _FEW:
+            ns[other], measured[other] = _believed(tail[outcome == other], ns[other])
+    return WakeCosts(np.maximum(ns, 0).astype(np.int64), n, measured)
+
+
+def _believed(tail: Array, default: float) -> tuple[float, bool]:
+    shortest = float(np.percentile(tail, _SHORTEST))
+    return (shortest, True) if shortest <= _BELIEVED * default else (default, False)
+
+
+def _group(*columns: Array) -> Array:
+    """Dense number of each distinct row."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, which = np.unique(column, return_inverse=True)
+        _, key = np.unique(key * (int(which.max()) + 1) + which, return_inverse=True)
+    return key
+
+
+def _low(group: Array, values: Array, n: int) -> tuple[Array, Array]:
+    """The lowest tenth of each group's values, and how many there are."""
+    order = np.lexsort((values, group))
+    counts = np.bincount(group, minlength=n)
+    begin = np.append(0, np.cumsum(counts)[:-1])
+    at = np.minimum(begin + counts // 10, len(values) - 1)
+    return values[order][at].astype(float), counts
+
+
+def _weighted_median(values: Array, weights: Array) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, total[-1] / 2)])
+
+
+def clean(op: Array, at_mark: Array, first: Array, outcome: Array, main: int) -> int:
+    """Replace runs that are far above their like by the median of these; in place.
+
+    Like are the runs of one task between the same two things (a wakeup of the same task, a sleep).
+    Behind a wakeup the like are those whose wakeup went the commonest way (``main``): what the
+    others have more is the kernel's. Groups that scatter by themselves are left alone.
+
+    Parameters
+    ----------
+    op : int64[n, 4], rows of all scripts, changed in place
+    at_mark : int64[n]
+    first : int64[tasks], first rows
+    outcome : int64[marks]
+
+    Returns
+    -------
+    ns taken out.
+    """
+    run = np.flatnonzero(op[:, 0] == Op.RUN)
+    run = run[run + 1 < len(op)]
+    if not len(run):
+        return 0
+    task = np.searchsorted(np.sort(first), run, "right")
+    begins = np.isin(run, first)
+    before = np.where(begins, 0, run - 1)
+    what = np.where(begins, -1, op[before, 0])
+    whom = np.where(begins, -1, np.where(what == Op.WAKE, op[before, 2], -1))
+    until = op[run + 1, 0]
+    other = np.where(until == Op.WAKE, op[run + 1, 2], -1)
+    like = _group(task, what, whom, until, other)
+    value = op[run, 3]
+    n = int(like.max()) + 1
+    behind_wake = what == Op.WAKE
+    went = np.where(behind_wake & (at_mark[before] >= 0), outcome[at_mark[before]], main)
+    usual = went == main
+    # Groups in which the commonest outcome is rare have no other measure than all of their rows.
+    enough = np.bincount(like[usual], minlength=n) >= _FEW // 2
+    judge = usual | ~enough[like]
+    low, middle, high, counts = _quartiles(like[judge], value[judge], n)
+    spread = high - low
+    tight = (counts >= _FEWEST) & (spread <= np.maximum(_TIGHT_SHARE * middle, _TIGHT_NS))
+    limit = high + np.maximum(_FAR * spread, _FAR_NS)
+    far = tight[like] & (value > limit[like])
+    share = np.bincount(like[judge], weights=far[judge], minlength=n) / np.maximum(counts, 1)
+    # Behind wakeups that went another way, everything above the usual is the kernel's.
+    far &= (share <= _RARE)[like]
+    taken = int((value - middle[like])[far].sum())
+    op[run[far], 3] = middle[like[far]]
+    return taken
+
+
+def _quartiles(group: Array, values: Array, n: int) -> tuple[Array, Array, Array, Array]:
+    order = np.lexsort((values, group))
+    counts = np.bincount(group, minlength=n)
+    begin = np.append(0, np.cumsum(counts)[:-1])
+    ordered = values[order]
+    out = []
+    for quarter in (1, 2, 3):
+        at = np.minimum(begin + (counts - 1).clip(0) * quarter // 4, max(len(values) - 1, 0))
+        out.append(ordered[at] if len(ordered) else np.zeros(n, np.int64))
+    return out[0], out[1], out[2], counts

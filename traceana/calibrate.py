@@ -1,0 +1,376 @@
+"""The costs of the machine that a capture comes from, for the model of it.
+
+Each cost of ``_sim_state.COSTS`` as 17 quantiles, with how many events it was measured on and where
+it comes from: ``measured`` in this capture; ``offsets``: the known distances between what happens
+and its record (section 7.8 of the semantics), scaled by what recording an event costs here;
+``given`` by the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceana import schema
+from traceana import topology as topo
+from traceana._replay_changes import Offsets
+from traceana._sim_state import COSTS, QUANTILES
+from traceana._workload_clean import REFERENCE
+from traceana._workload_marks import TIMER_NS
+from traceana.errors import UsageError
+
+if TYPE_CHECKING:
+    from traceana.capture import Capture
+    from traceana.simulate import Model
+    from traceana.timeline import Timeline
+    from traceana.workload import Workload
+
+__all__ = ["Calibration", "calibrate"]
+
+NULL = -(2**63)
+Array = npt.NDArray[Any]
+#: Fewer values do not make a distribution.
+_FEW = 50
+#: The ends of a distribution: beyond them lies what other things did meanwhile.
+_LOW, _HIGH = 1, 97
+#: ns where recording an event takes REFERENCE ns: what no distance in a capture shows.
+_OFFSETS: Mapping[str, int] = {
+    "scan": 63,
+    "wake_none": 300,
+    "false_idle": 450,
+    "enqueue": 550,
+    "on_cpu": 840,
+    "pull": 1600,
+    "timer": TIMER_NS,
+    "tick": 2500,
+    "ipi": 250,
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The machine of a capture.
+
+    Attributes
+    ----------
+    costs : int64[len(COSTS), QUANTILES], ns
+    n : dict, values measured per cost
+    origin : dict, 'measured', 'offsets' or 'given' per cost
+    release : kernel, None where it is not known
+    hz : ticks per second
+    tick_phases : int64[cpus]
+        Phase of each CPU's tick, ns; -1 not seen.
+    nr_idle_scan, idle_core : per LLC, None where not known
+    cpu_util : int64[cpus], 1024 = busy
+    avg_idle_ns : mean idle time of the CPUs
+    rule : the rule of the recorded kernel, as far as is known
+    notes : list of str, what had to be assumed
+    """
+
+    costs: Array
+    n: Mapping[str, int]
+    origin: Mapping[str, str]
+    release: str | None
+    hz: int
+    tick_phases: Array
+    nr_idle_scan: list[int | None]
+    idle_core: list[int | None]
+    cpu_util: Array
+    avg_idle_ns: int
+    rule: str = "mainline"
+    notes: list[str] = field(default_factory=list)
+
+    def model(self, **changes: Any) -> Model:
+        """The model of this machine; ``changes`` are fields of :class:`traceana.simulate.Model`."""
+        from traceana.simulate import Model
+
+        fields: dict[str, Any] = {
+            "rule": self.rule,
+            "costs": self.costs,
+            "hz": self.hz,
+            "cpu_util": self.cpu_util.tolist(),
+            "avg_idle_ns": self.avg_idle_ns,
+        }
+        if self.release is not None:
+            fields["release"] = self.release
+        if (self.tick_phases >= 0).all():
+            fields["tick_phase_ns"] = self.tick_phases.tolist()
+        if None not in self.nr_idle_scan:
+            fields["nr_idle_scan"] = self.nr_idle_scan
+        if None not in self.idle_core:
+            fields["idle_core_hint"] = self.idle_core
+        return Model(**(fields | changes))
+
+    def with_costs(self, **given: int | list[int]) -> Calibration:
+        """The same with costs set by hand: ns, or 17 quantiles that do not fall.
+
+        Raises
+        ------
+        UsageError
+            An unknown name, or a value that is no cost.
+        """
+        costs, origin = self.costs.copy(), dict(self.origin)
+        for name, value in given.items():
+            if name not in COSTS:
+                raise UsageError(f"no cost {name!r}; there are {', '.join(COSTS)}")
+            row = np.asarray(value, np.int64)
+            if row.ndim and row.shape != (QUANTILES,):
+                raise UsageError(f"cost {name}: one value in ns, or {QUANTILES} quantiles")
+            row = np.broadcast_to(row, QUANTILES)
+            if row.min() < 0 or row.max() >= 1 << 40 or np.any(np.diff(row) < 0):
+                raise UsageError(f"cost {name}: from 0, and not falling")
+            costs[COSTS.index(name)] = row
+            origin[name] = "given"
+        return replace(self, costs=costs, origin=origin)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per cost: name, p50, p10, p90, n, origin."""
+        middle = (QUANTILES - 1) // 2
+        return [
+            {
+                "cost": name,
+                "p50_ns": int(self.costs[i, middle]),
+                "lo_ns": int(self.costs[i, 1]),
+                "hi_ns": int(self.costs[i, -2]),
+                "n": int(self.n.get(name, 0)),
+                "origin": self.origin[name],
+            }
+            for i, name in enumerate(COSTS)
+        ]
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(
+            {
+                "costs": {name: self.costs[i].tolist() for i, name in enumerate(COSTS)},
+                "n": dict(self.n),
+                "origin": dict(self.origin),
+                "release": self.release,
+                "hz": self.hz,
+                "tick_phases": self.tick_phases.tolist(),
+                "nr_idle_scan": self.nr_idle_scan,
+                "idle_core": self.idle_core,
+                "cpu_util": self.cpu_util.tolist(),
+                "avg_idle_ns": self.avg_idle_ns,
+                "notes": self.notes,
+            }
+        )
+
+
+def calibrate(cap: Capture, workload: Workload) -> Calibration:
+    """Measure the machine of a capture.
+
+    Parameters
+    ----------
+    cap : the capture
+    workload : what :func:`traceana.workload.extract` made of it
+    """
+    whole = cap.timeline()
+    timeline = whole.study or whole
+    event = cap.event_cost_ns or REFERENCE
+    scale = min(max(event / REFERENCE, 0.05), 4.0)
+    made = _Made(scale)
+    made.put("event", np.array([event]), "measured" if cap.event_cost_ns else "offsets", 0)
+    _wakes(made, workload)
+    _path(made, timeline, event, scale)
+    _switches(made, timeline, workload)
+    machine = topo.as_arrays(cap.topology, len(timeline.raw["cpus"]))
+    notes = []
+    if cap.event_cost_ns is None:
+        notes.append("too few events to say what recording one costs: 0.82 us assumed")
+    scans, hints = _budgets(cap, workload, machine.n_llc, machine.llc_id)
+    span = max(timeline.last_ts - timeline.first_ts, 1)
+    util = np.zeros(machine.n_cpus, np.int64)
+    busy = timeline.cpus.column("busy_ns").to_numpy()[: machine.n_cpus]
+    util[: len(busy)] = np.clip(busy * 1024 // span, 0, 1024)
+    gaps = timeline.raw["gaps"]
+    whole_gaps = gaps[(gaps["start"] != NULL) & (gaps["end"] != NULL)]
+    lengths = whole_gaps["end"] - whole_gaps["start"]
+    return Calibration(
+        costs=made.costs,
+        n=made.n,
+        origin=made.origin,
+        release=cap.kernel,
+        hz=timeline.hz,
+        tick_phases=_tick_phases(cap, timeline, machine.n_cpus),
+        nr_idle_scan=scans,
+        idle_core=hints,
+        cpu_util=util,
+        avg_idle_ns=int(np.mean(np.minimum(lengths, 10**6))) if len(lengths) else 10**6,
+        notes=notes,
+    )
+
+
+class _Made:
+    """The table while it is filled; it starts with the known offsets."""
+
+    def __init__(self, scale: float) -> None:
+        self.costs = np.zeros((len(COSTS), QUANTILES), np.int64)
+        self.n = dict.fromkeys(COSTS, 0)
+        self.origin = dict.fromkeys(COSTS, "offsets")
+        for name, value in _OFFSETS.items():
+            self.costs[COSTS.index(name)] = round(value * scale)
+
+    def put(self, name: str, values: Array, origin: str, n: int | None = None) -> None:
+        """Take the distribution of ``values`` (ns)."""
+        ends = np.linspace(_LOW, _HIGH, QUANTILES)
+        row = np.percentile(values, ends, method="lower").astype(np.int64)
+        self.costs[COSTS.index(name)] = np.maximum(row, 0)
+        self.n[name] = len(values) if n is None else n
+        self.origin[name] = origin
+
+    def middle(self, name: str) -> int:
+        return int(self.costs[COSTS.index(name), (QUANTILES - 1) // 2])
+
+
+def _wakes(made: _Made, workload: Workload) -> None:
+    """What a wakeup takes its waker, as the bursts were freed of it."""
+    told = workload.wake_ns
+    default = {"remote": 1940, "direct": 4000}
+    for name in ("remote", "direct"):
+        ns, n, measured = told.get(name, (default[name], 0, False))
+        made.put(f"wake_{name}", np.array([ns]), "measured" if measured else "offsets", n)
+    more, n_moved, any_measured = [], 0, False
+    for name in ("remote", "direct"):
+        ns, n, measured = told.get(f"{name}_migrate", (0, 0, False))
+        if measured:
+            more.append((ns - made.middle(f"wake_{name}"), n))
+            n_moved, any_measured = n_moved + n, True
+    if more:
+        value = sum(ns * n for ns, n in more) / max(sum(n for _, n in more), 1)
+    else:
+        value = told.get("remote_migrate", (2920, 0, False))[0] - made.middle("wake_remote")
+    made.put("wake_migrate", np.array([max(round(value), 0)]),
+             "measured" if any_measured else "offsets", n_moved)  # fmt: skip
+
+
+def _path(made: _Made, timeline: Timeline, event: int, scale: float) -> None:
+    """From sched_waking to sched_wakeup.
+
+    The shortest way to a sched_migrate_task is look + book. What is behind the decision is told
+    apart by the known offsets; what is left of the whole way onto an idle CPU is its idle exit.
+    """
+    w = timeline.raw["wakeups"]
+    w = w[(w["kind"] == schema.WakeKind.DECIDED) & (w["waking"] != NULL) & (w["wakeup"] != NULL)]
+    w = w[w["context"] == schema.WakeContext.TASK]
+    moved = w["mig"] != NULL
+    look = round(Offsets.look * scale)
+    took = (w["mig"] - w["waking"])[moved]
+    known = len(took) >= _FEW
+    shortest = int(np.percentile(took, 2)) if known else round(860 * scale)
+    look = min(look, shortest)
+    made.put("look", np.array([look]), "offsets")
+    made.put("book", np.array([shortest - look]), "measured" if known else "offsets", len(took))
+    made.put("show_remote", np.array([0]), "offsets")
+    remote = w["queueing"] == schema.Queueing.REMOTE
+    idle = w["placed_idle"] == 1
+    false, enqueue = made.middle("false_idle"), made.middle("enqueue")
+    # Without a migration the decision lies shortest behind the waking; with one, its record does.
+    way = np.where(moved, w["wakeup"] - w["mig"] - event, w["wakeup"] - w["waking"] - shortest)
+    there = way[remote & idle]
+    ipi = made.middle("ipi")
+    if len(there) >= _FEW:
+        whole = int(np.percentile(there, 5))
+        ipi = max(min(ipi, whole - false - enqueue), 0)
+        made.put("ipi", np.array([ipi]), "offsets")
+        made.put("idle_exit", np.maximum(there - ipi - enqueue, 0), "measured")
+    else:
+        made.put("idle_exit", np.array([false + round(100 * scale)]), "offsets")
+    # Directly onto a queue: its lock, update_curr() and its record, the enqueue.
+    at_once = np.where(w["queueing"] == schema.Queueing.DIRECT, way, -1)
+    at_once = at_once[at_once >= 0]
+    if len(at_once) >= _FEW:
+        made.put("show_direct", np.maximum(at_once - enqueue, 0), "measured")
+    else:
+        made.put("show_direct", np.array([round(1500 * scale)]), "offsets")
+
+
+def _switches(made: _Made, timeline: Timeline, workload: Workload) -> None:
+    """From an enqueue on an idle CPU to its switch; from a dequeue to the next one."""
+    w, gaps = timeline.raw["wakeups"], timeline.raw["gaps"]
+    scale = made.middle("event") / REFERENCE
+    by = gaps[(gaps["by"] >= 0) & (gaps["end"] != NULL)]
+    order = np.argsort(w["id"], kind="stable")
+    at = np.searchsorted(w["id"][order], by["by"])
+    row = order[np.minimum(at, max(len(w) - 1, 0))] if len(w) else np.zeros(0, np.int64)
+    by = by[: len(row)]
+    good = (w["id"][row] == by["by"]) & (w["wakeup"][row] != NULL) if len(row) else row != row
+    good &= w["queueing"][row] == schema.Queueing.REMOTE
+    # What takes longer had another wakeup or interrupt in between: the model has these itself.
+    took = by["end"][good] - w["wakeup"][row[good]]
+    took = took[took > 0]
+    if len(took) >= _FEW:
+        made.put("switch_in", took[took <= 1.4 * np.median(took)], "measured")
+    else:
+        made.put("switch_in", np.array([round(2000 * scale)]), "offsets")
+    told = workload.leaves
+    to_task, to_idle, pulled = told.get("task"), told.get("idle"), told.get("pulled")
+    if to_task is not None and to_task[1] >= _FEW:
+        made.costs[COSTS.index("switch_out")] = to_task[0]
+        made.n["switch_out"], made.origin["switch_out"] = to_task[1], "measured"
+    else:
+        made.put("switch_out", np.array([round(1650 * scale)]), "offsets")
+    if to_idle is not None and to_idle[1] >= _FEW:
+        out = made.middle("switch_out")
+        if not (to_task is not None and to_task[1] >= _FEW):
+            out = min(out, int(to_idle[0][1]))
+            made.costs[COSTS.index("switch_out")] = out
+        made.costs[COSTS.index("newidle")] = np.maximum(np.asarray(to_idle[0]) - out, 0)
+        made.n["newidle"], made.origin["newidle"] = to_idle[1], "measured"
+    else:
+        made.put("newidle", np.array([round(250 * scale)]), "offsets")
+
+    if pulled is not None and pulled[1] >= _FEW // 2:
+        out = made.middle("switch_out")
+        made.costs[COSTS.index("pull")] = np.maximum(np.asarray(pulled[0]) - out, 0)
+        made.n["pull"], made.origin["pull"] = pulled[1], "measured"
+
+
+def _budgets(
+    cap: Capture, workload: Workload, n_llc: int, llc_id: Array
+) -> tuple[list[int | None], list[int | None]]:
+    """nr_idle_scan and idle-core hint at the begin: from the start state, else as learnt."""
+    learnt = [*workload.budgets, *[-1] * n_llc]
+    scans: list[int | None] = [v if v >= 0 else None for v in learnt[:n_llc]]
+    hints: list[int | None] = [None] * n_llc
+    if cap.start_state is not None:
+        for row in range(n_llc):
+            told = cap.start_state.llcs.get(int(llc_id[row]))
+            if told is not None:
+                scans[row] = told[0] if told[0] is not None else scans[row]
+                hints[row] = told[1]
+    return scans, hints
+
+
+def _tick_phases(cap: Capture, timeline: Timeline, n_cpus: int) -> Array:
+    """When each CPU's tick comes, from the run times that ticks report: ns within the period.
+
+    Those lie at one phase of the period, whatever else interrupts: the commonest phase is taken
+    where a third of a CPU's reports or more, and three at least, lie within 2 % of it.
+    """
+    period = 1_000_000_000 // timeline.hz
+    out = np.full(n_cpus, -1, np.int64)
+    found: list[tuple[Array, Array]] = []
+    for events in cap.event_columns():
+        tick = (events.kind == schema.EventKind.STAT_RUNTIME) & (events.ctx != 255)
+        tick &= (events.ctx & int(schema.Ctx.HARDIRQ)) != 0
+        tick &= (events.ts >= timeline.first_ts) & (events.ts <= timeline.last_ts)
+        found.append((events.cpu[tick], events.ts[tick]))
+    if not found:
+        return out
+    cpu = np.concatenate([c for c, _ in found])
+    ts = np.concatenate([t for _, t in found])
+    width = period // 50
+    for c in np.unique(cpu[(cpu >= 0) & (cpu < n_cpus)]):
+        phase = np.sort(ts[cpu == c] % period)
+        twice = np.append(phase, phase + period)
+        near = np.searchsorted(twice, twice[: len(phase)] + width, "right") - np.arange(len(phase))
+        best = int(near.argmax())
+        if near[best] >= max(3, len(phase) / 3):
+            out[c] = int(np.median(twice[best : best + near[best]])) % period
+    return out

@@ -1,0 +1,470 @@
+"""The closed loop: a captured workload runs on a model of its machine, under one rule or another.
+
+First under the rule that was recorded: how far that run is from the recording is the model's own
+error, and no difference smaller than it is worth anything. Then under the others, each with several
+seeds. The figures of recordings and of runs are made by the same timeline
+(``_closed_loop_figures``).
+
+    from traceana.closed_loop import estimate
+    estimate(cap, ["sis_short_v5"], seeds=8).to_json()
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traceana import _closed_loop_words as words
+from traceana._closed_loop_figures import Figures, Several, measure
+from traceana._closed_loop_reader import as_capture
+from traceana._closed_loop_settled import ENSEMBLE, LEAST_WARM_UP_NS, State, judge, scattered
+from traceana._sim_state import Op
+from traceana.columns import EventColumns
+from traceana.errors import InputError, UsageError
+from traceana.simulate import Model, Simulation, simulate
+
+if TYPE_CHECKING:
+    from traceana.calibrate import Calibration
+    from traceana.capture import Capture
+    from traceana.workload import Workload
+
+__all__ = ["Estimate", "Variant", "estimate", "model_of", "run_once", "simulated_capture"]
+
+#: More simulated time than this is not asked for: a longer capture is cut.
+LONGEST_NS = 2_000_000_000
+#: What the recorded machine had behind it when it was recorded is not known; so much a rule gets.
+WARM_UP_NS = 300_000_000
+_SLEEPS = (Op.BLOCK, Op.NAP, Op.UNTIL, Op.RECV)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is asked: a rule, and fields of the model that differ from the recording's."""
+
+    rule: str | None  # None: the recorded one
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One variant's runs: from the recorded state, and from random starts."""
+
+    variant: Variant
+    rule: str
+    runs: Several
+    ensemble: Several | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """All that was simulated of one capture."""
+
+    recorded: Figures
+    baseline: Outcome
+    outcomes: Sequence[Outcome]
+    state: State
+    explained: float
+    seeds: int
+    costs: Sequence[Mapping[str, Any]]
+    #: The machine or the number of tasks is another than the recorded one: the baseline is not
+    #: comparable with the recording.
+    altered: str | None = None
+
+    def error(self, name: str) -> float | None:
+        """The baseline's distance from the recording; shares as differences, others relative."""
+        return words.distance(self.recorded.get(name), self.baseline.runs.mean(name), name)
+
+    def calibration_error(self) -> dict[str, Any]:
+        """Each figure's distance (see :meth:`error`), and that of the tasks' CPU time."""
+        out: dict[str, Any] = {}
+        for name in words.ALL:
+            group, dot, part = name.partition(".")
+            if dot:
+                out.setdefault(group, {})[part] = self.error(name)
+            else:
+                out[name] = self.error(name)
+        out["cpu_share_per_task"] = self._task_error()
+        return out
+
+    def _task_error(self) -> dict[str, float] | None:
+        """Mean and largest difference of a task's share of a CPU's time."""
+        runs = self.baseline.runs.runs
+        if not runs or not self.recorded.cpu_share:
+            return None
+        apart = [
+            sum(run.cpu_share.get(pid, 0.0) for run in runs) / len(runs) - share
+            for pid, share in self.recorded.cpu_share.items()
+        ]
+        sizes = np.abs(apart)
+        return {"mean": float(sizes.mean()), "max": float(sizes.max())}
+
+    def delta(self, outcome: Outcome, name: str) -> dict[str, float | None]:
+        """What a variant changes against the baseline, with the spread of the difference."""
+        base, other = self.baseline.runs, outcome.runs
+        a, b = base.mean(name), other.mean(name)
+        if a is None or b is None:
+            return {"mean": None, "spread": None, "relative": None}
+        spreads = (base.spread(name), other.spread(name))
+        spread = None
+        if spreads[0] is not None and spreads[1] is not None:
+            spread = (spreads[0] ** 2 + spreads[1] ** 2) ** 0.5
+        return {"mean": b - a, "spread": spread, "relative": (b - a) / a if a else None}
+
+    def usable(self, outcome: Outcome) -> bool:
+        """Whether a difference of idle or wakeups exceeds the model's own error and the spread."""
+        return self.altered is None and words.tells(self, outcome)
+
+    @property
+    def sentence(self) -> str:
+        """The result in words."""
+        return words.whole(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in JSON, without schema_version."""
+        rules = []
+        for outcome in self.outcomes:
+            deltas: dict[str, Any] = {}
+            for name in words.ALL:
+                group, dot, part = name.partition(".")
+                if dot:
+                    deltas.setdefault(group, {})[part] = self.delta(outcome, name)
+                else:
+                    deltas[name] = self.delta(outcome, name)
+            rules.append(
+                {
+                    "rule": outcome.rule,
+                    "label": outcome.variant.label or outcome.rule,
+                    "changes": {k: v for k, v in outcome.variant.changes.items() if k != "costs"},
+                    **outcome.runs.to_json(),
+                    "delta": deltas,
+                    "usable": self.usable(outcome),
+                    "sentence": words.one(self, outcome),
+                    "ensemble": words.ensemble(outcome.ensemble),
+                }
+            )
+        return {
+            "method": "closed_loop",
+            "seeds": self.seeds,
+            "explained": self.explained,
+            "altered": self.altered,
+            "recorded": self.recorded.to_json(),
+            "baseline": {
+                "rule": self.baseline.rule,
+                **self.baseline.runs.to_json(),
+                "ensemble": words.ensemble(self.baseline.ensemble),
+            },
+            "calibration_error": self.calibration_error(),
+            **self.state.to_json(),
+            "usable": any(r["usable"] for r in rules),
+            "sentence": self.sentence,
+            "rules": rules,
+            "costs": list(self.costs),
+        }
+
+
+def model_of(calibration: Calibration, **changes: Any) -> Model:
+    """Model the machine that was measured."""
+
+    def whole(values: Sequence[int | None]) -> Sequence[int] | None:
+        known = [v for v in values if v is not None]
+        return known if len(known) == len(values) else None
+
+    phases = np.maximum(np.asarray(calibration.tick_phases), 0)
+    model = Model(
+        release=calibration.release or "6.1",
+        costs=calibration.costs,
+        hz=calibration.hz,
+        nr_idle_scan=whole(calibration.nr_idle_scan),
+        idle_core_hint=whole(calibration.idle_core),
+        cpu_util=[int(u) for u in calibration.cpu_util],
+        tick_phase_ns=[int(p) for p in phases],
+        avg_idle_ns=calibration.avg_idle_ns,
+    )
+    return model.with_(**changes)
+
+
+def _bursts_per_s(work: Workload) -> float | None:
+    """Bursts that ended in a sleep (or would have, but for an early token), as recorded."""
+    if not work.span_ns:
+        return None
+    seen = np.isin(work.script["code"], _SLEEPS)
+    if len(work.when) == len(work.script):
+        seen &= work.when[:, 0] > -(1 << 62)
+    return float(seen.sum()) * 1e9 / work.span_ns
+
+
+def run_once(
+    work: Workload,
+    model: Model,
+    *,
+    seed: int = 1,
+    begin_ns: int = 0,
+    span_ns: int,
+    warm_up_ns: int = 0,
+    bursts_per_s: float | None = None,
+    on_progress: Progress | None = None,
+) -> tuple[Figures, Simulation, Capture]:
+    """Simulate once and measure what lies behind the warm-up.
+
+    Parameters
+    ----------
+    bursts_per_s : what counts as a progress of 1; None: progress is not known
+    """
+    since = begin_ns + warm_up_ns
+    end = since + span_ns
+    any_work: Any = work  # frozen: its fields cannot be set, which the protocol would allow
+    run = simulate(
+        any_work, model, seed=seed, begin_ns=begin_ns, end_ns=end, on_progress=on_progress
+    )
+    kept: list[EventColumns] = []
+    from_ns, done = begin_ns, (0, 0)
+    for batch in run.batches():
+        if batch.ts[-1] >= since:
+            if not kept and batch.ts[0] < since:
+                batch = batch.take(slice(int(np.searchsorted(batch.ts, since)), None))
+            kept.append(batch)
+        else:
+            from_ns, done = int(batch.ts[-1]), _done(run)
+    if since - from_ns > span_ns // 8:
+        # The same seed does the same: what had been done when the warm-up was over.
+        early = simulate(any_work, model, seed=seed, begin_ns=begin_ns, end_ns=since)
+        for _ in early.batches():
+            pass
+        from_ns, done = since, _done(early)
+    seconds = (end - from_ns) / 1e9
+    bursts, steps = (now - then for now, then in zip(_done(run), done, strict=True))
+    cap = as_capture(EventColumns.concat(kept), work, model, extra={"seed": seed})
+    has_steps = bool((work.script["code"] == Op.STEP).any())
+    figures = measure(
+        cap,
+        progress=bursts / seconds / bursts_per_s if bursts_per_s else None,
+        steps_per_s=steps / seconds if has_steps else None,
+    )
+    return figures, run, cap
+
+
+def _done(run: Simulation) -> tuple[int, int]:
+    """Bursts and steps that are done."""
+    return int(run.live["bursts"].sum()), int(run.live["steps"].sum())
+
+
+def simulated_capture(
+    cap: Capture,
+    variant: Variant,
+    *,
+    first_seed: int = 1,
+    warm_up_ns: int = WARM_UP_NS,
+    window: int = 1,
+    instances: int = 1,
+    topology: Any = None,
+    smt_slowdown: float = 1.0,
+    costs: Mapping[str, int] | None = None,
+    recorded_rule: str = "mainline",
+    **_: Any,
+) -> Capture:
+    """One simulated run as a capture; arguments as of :func:`estimate`."""
+    from traceana.calibrate import calibrate
+    from traceana.workload import extract
+
+    work = extract(cap)
+    calibration = calibrate(cap, work)
+    if costs:
+        calibration = calibration.with_costs(**costs)
+    span = min(work.span_ns, LONGEST_NS)
+    work, model, _altered = _altered_by(
+        work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
+    )
+    if window == 0:
+        variant = replace(variant, changes={**variant.changes, "window": 0})
+    return run_once(
+        work,
+        _model(model, variant),
+        seed=first_seed,
+        begin_ns=work.begin_ns,
+        span_ns=span,
+        warm_up_ns=warm_up_ns,
+    )[2]
+
+
+def _altered_by(
+    work: Workload, calibration: Calibration, instances: int, topology: Any, **model: Any
+) -> tuple[Workload, Model, str | None]:
+    """Return another number of tasks or another machine: workload, model, and what was altered."""
+    made = model_of(calibration, **model)
+    altered = []
+    if instances != 1:
+        work = work.scaled(instances)
+        altered.append(f"{instances} times the tasks")
+    if topology is not None:
+        work = work.on(topology)
+        made = made.with_(nr_idle_scan=None, idle_core_hint=None, cpu_util=None, tick_phase_ns=None)
+        altered.append(f"a machine of {topology.num_rows} CPUs")
+    return work, made, " and ".join(altered) or None
+
+
+class _Bar:
+    """One progress of many runs at once."""
+
+    def __init__(self, runs: int, progress: Progress | None) -> None:
+        self._done = [0.0] * runs
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def of(self, i: int, begin: int) -> Progress:
+        """Return what run i calls with its simulated instant and its end."""
+
+        def call(now: int, end: int) -> None:
+            with self._lock:
+                self._done[i] = min(max((now - begin) / max(end - begin, 1), 0.0), 1.0)
+                if self._progress is not None:
+                    self._progress(int(1e6 * sum(self._done)), int(1e6 * len(self._done)))
+
+        return call
+
+
+def _workers(jobs: int) -> int:
+    return max(1, min(jobs, len(os.sched_getaffinity(0))))
+
+
+def estimate(
+    cap: Capture,
+    variants: Sequence[Variant | str],
+    *,
+    seeds: int = 8,
+    first_seed: int = 1,
+    warm_up_ns: int = WARM_UP_NS,
+    window: int = 1,
+    instances: int = 1,
+    topology: Any = None,
+    smt_slowdown: float = 1.0,
+    costs: Mapping[str, int] | None = None,
+    recorded_rule: str = "mainline",
+    ensemble: bool | None = None,
+    on_progress: Progress | None = None,
+) -> Estimate:
+    """Run a capture's workload under its own rule and under others.
+
+    Parameters
+    ----------
+    variants : rules, or rules with other fields of the model
+    seeds : runs of each
+    warm_up_ns : simulated before what is measured: a rule changes the state that it finds, and
+        nr_idle_scan follows the load by some 100 ms
+    window : 0 takes the race window away from the variants (never from the baseline)
+    instances, topology : more copies of the tasks, another machine; the baseline, too
+    costs : costs of the model set by hand, ns
+    recorded_rule : the rule that the recorded kernel had
+    ensemble : random starts for all; None: where the recording is settled
+
+    Raises
+    ------
+    MissingEventsError
+        The capture lacks sched_switch or sched_waking.
+    UsageError
+        Something that cannot be served.
+    """
+    from traceana.calibrate import calibrate
+    from traceana.workload import extract
+
+    if not 1 <= seeds <= 1000:
+        raise UsageError(f"--seeds {seeds}: 1 to 1000")
+    work = extract(cap)
+    if work.span_ns <= 0 or not len(work.tasks):
+        raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
+    calibration = calibrate(cap, work)
+    if costs:
+        calibration = calibration.with_costs(**costs)
+    recorded = measure(cap, progress=1.0)
+    bursts = _bursts_per_s(work)
+    span = min(work.span_ns, LONGEST_NS)
+    work, model, altered = _altered_by(
+        work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
+    )
+    asked = [Variant(v) if isinstance(v, str) else v for v in variants]
+    if window == 0:
+        asked = [replace(v, changes={**v.changes, "window": 0}) for v in asked]
+    jobs = _Jobs(work, span, warm_up_ns, bursts)
+    settled = judge(recorded, None).settled and not altered
+    scatter = settled if ensemble is None else ensemble
+    for variant in [Variant(None), *asked]:
+        jobs.add(_model(model, variant), range(first_seed, first_seed + seeds))
+        if scatter:
+            many = range(first_seed, first_seed + max(seeds, ENSEMBLE))
+            jobs.add(_model(model, variant), many, scatter=True)
+    made = iter(jobs.run(on_progress))
+    outcomes = []
+    for variant in [Variant(None), *asked]:
+        runs = next(made)
+        starts = next(made) if scatter else None
+        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts))
+    return Estimate(
+        recorded=recorded,
+        baseline=outcomes[0],
+        outcomes=outcomes[1:],
+        state=judge(recorded, outcomes[0].ensemble),
+        explained=work.explained,
+        seeds=seeds,
+        costs=calibration.table(),
+        altered=altered,
+    )
+
+
+def _model(model: Model, variant: Variant) -> Model:
+    changes = dict(variant.changes)
+    if variant.rule is not None:
+        changes["rule"] = variant.rule
+    return model.with_(**changes)
+
+
+class _Jobs:
+    """Runs that are done at once, as many as there are CPUs: the kernels hold no lock."""
+
+    def __init__(self, work: Workload, span_ns: int, warm_up_ns: int, bursts: float | None) -> None:
+        self.work, self.span_ns, self.warm_up_ns = work, span_ns, warm_up_ns
+        self.bursts = bursts
+        self.groups: list[list[tuple[Model, int, bool]]] = []
+
+    def add(self, model: Model, seeds: Sequence[int], *, scatter: bool = False) -> None:
+        """Add a group of runs."""
+        self.groups.append([(model, seed, scatter) for seed in seeds])
+
+    def run(self, on_progress: Progress | None) -> list[Several]:
+        """Do all; a result per group."""
+        flat = [job for group in self.groups for job in group]
+        bar = _Bar(len(flat), on_progress)
+
+        def one(i: int) -> Figures:
+            model, seed, scatter = flat[i]
+            work = scattered(self.work, seed) if scatter else self.work
+            if scatter:
+                model = model.with_(nr_idle_scan=None, idle_core_hint=None)
+            figures, _, _ = run_once(
+                work,
+                model,
+                seed=seed,
+                begin_ns=self.work.begin_ns,
+                span_ns=self.span_ns,
+                warm_up_ns=max(self.warm_up_ns, LEAST_WARM_UP_NS if scatter else 0),
+                bursts_per_s=self.bursts,
+                on_progress=bar.of(i, self.work.begin_ns),
+            )
+            return figures
+
+        # The first one alone: it compiles what is not in the cache.
+        done = [one(0)]
+        with ThreadPoolExecutor(_workers(len(flat))) as pool:
+            done += list(pool.map(one, range(1, len(flat))))
+        out, at = [], 0
+        for group in self.groups:
+            out.append(Several(done[at : at + len(group)]))
+            at += len(group)
+        return out
