@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.stamp
 SAMPLE ?= sample_traces/pp6-base.dat
 REPORT ?= build/report.html
 
-.PHONY: help setup test report lint type check bench bench-data bench-long fuzz wheel clean
+.PHONY: help setup test report lint type check bench bench-data bench-long fuzz man wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench-long: $(STAMP) ## time per event and memory of 5 and of 50 million events 
 	$(BIN)/python tests/bench/make_data.py --only pp6-v6.dat --events 5000000 --out build/bench/long/5M
 	$(BIN)/python tests/bench/make_data.py --only pp6-v6.dat --events 50000000 --out build/bench/long/50M
 	$(BIN)/python tests/bench/bench.py --long --runs 1
+
+man: $(STAMP) ## write the man page anew from the program's help
+	$(BIN)/python -m traceana.cli.manual > docs/traceana.1
 
 fuzz: $(STAMP) ## read some 400,000 damaged inputs of all forms (ARGS="--only FORM")
 	$(BIN)/python tests/fuzz/run.py $(ARGS)

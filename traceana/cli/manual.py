@@ -98,6 +98,7 @@ def _block(text: str) -> list[str]:
 
 def _escape(text: str) -> str:
     text = text.replace("\\", "\\e").replace("-", "\\-")
+    text = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in text)
     return "\\&" + text if text[:1] in (".", "'") else text
 
 
