@@ -38,7 +38,10 @@ def names(wheel: Path) -> list[str]:
 
 def test_it_adds_one_name(names: list[str]) -> None:
     tops = {name.split("/")[0] for name in names}
-    assert {t for t in tops if not t.endswith(".dist-info")} == {"traceana"}
+    assert {t for t in tops if not t.endswith((".dist-info", ".data"))} == {"traceana"}
+    # Outside of site-packages goes the man page, and nothing else.
+    data = [name.partition("/")[2] for name in names if name.split("/")[0].endswith(".data")]
+    assert data == ["data/share/man/man1/traceana.1"]
 
 
 def test_it_holds_every_file_of_the_tree_once(names: list[str]) -> None:
