@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
+import lzma
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +115,16 @@ class TestDataset:
             workloads = pq.ParquetFile(folder / "workloads.parquet").read().to_pylist()
             assert sum(w["wakeups"] for w in workloads) == (row["wakeups"] or 0)
             assert sum(w["queue_delay_n"] for w in workloads) == (row["queue_delay_n"] or 0)
+
+    def test_a_damaged_time_months_ahead_does_not_hold_it_up(self, tmp_path: Path) -> None:
+        lines = (SAMPLES / "pp3-plain.trace.txt.xz").read_bytes()
+        text = lzma.decompress(lines).decode().splitlines(keepends=True)[:2000]
+        ahead = [re.sub(r"\b\d+(\.\d{6}):", r"25000000\1:", x, count=1) for x in text[1000:]]
+        assert ahead != text[1000:]
+        path = tmp_path / "ahead.txt"
+        path.write_text("".join([*text[:1000], *ahead]))
+        (row,) = measure(path, Asked()).tables["facts"].to_pylist()
+        assert row["span_ns"] > 2 * 10**16 and row["explained"] > 100
 
 
 class TestAgain:
@@ -231,6 +243,15 @@ class TestPool:
         monkeypatch.delenv("PYTHONPATH")
         again = batch.run([str(SAMPLES / n) for n in names], target, jobs=1)
         assert (again.computed, again.problems) == (1, [])
+
+    def test_a_capture_that_takes_too_long_fails(self, tmp_path: Path) -> None:
+        path = tmp_path / "slow.dat"
+        path.write_bytes((SAMPLES / "hostile.dat").read_bytes())
+        summary = batch.run([str(path)], tmp_path / "d", jobs=1, limit=0.05)
+        assert [(p.status, p.reason) for p in summary.problems] == [
+            ("failed", "no result: not done after 0.05 s")
+        ]
+        assert batch.run([str(path)], tmp_path / "d", jobs=1).problems == []
 
     def test_memory_beyond_the_bound_fails(self) -> None:
         import numpy as np

@@ -210,7 +210,7 @@ class TestCommand:
     def test_damaged_is_4(self, cli: Callable[..., Any], tmp_path: Path) -> None:
         garbled = make(tmp_path, 4)[-1]
         ran = cli("sql", "select count(*) n from tasks", "-i", garbled)
-        assert ran.status == 4 and ran.out.startswith("n\n")
+        assert ran.status == 4 and ran.out.split()[0] == "n"
 
     def test_no_query_or_input(self, cli: Callable[..., Any]) -> None:
         assert cli("sql", "-i", PP3).status == 2

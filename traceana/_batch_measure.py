@@ -6,6 +6,7 @@ cannot be read, or holds no switch, fails.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,15 +60,17 @@ def measure(path: Path, asked: Asked) -> Measured:
             buffer=asked.buffer,
             redact=asked.redact,
         )
-        # Read once, whatever the capture can tell: what it is stands in its row all the same.
-        _identity(facts, cap)
-        timeline = cap.timeline(spill=True)
+        try:
+            timeline = cap.timeline(spill=True)
+        finally:
+            # Without a timeline it is still told what the capture is.
+            with contextlib.suppress(TraceanaError):
+                _identity(facts, cap)
     except TraceanaError as error:
         return Measured(failed(error, facts, path), None)
     except UnicodeError as error:
         return Measured(failed(InputError(path, str(error)), facts, path), None)
     unable: list[str] = []
-    _losses(facts, cap)
     _time(facts, timeline, cap)
     _wakeups(facts, timeline)
     if cap.has_time:

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -61,17 +62,23 @@ class _Worker:
         theirs.close()
         alive.close()
         self.job: Job | None = None
+        self.since = 0.0
 
     def take(self, job: Job) -> None:
         self.job = job
+        self.since = time.monotonic()
         # It may have died meanwhile; that is seen when it is waited for.
         with contextlib.suppress(OSError):
             self.pipe.send(job)
 
+    def stop(self) -> None:
+        """End it at once."""
+        self.process.kill()
+
     def end(self) -> None:
         """Send it home; what it is at is left."""
         if self.job is not None:
-            self.process.kill()
+            self.stop()
         self.pipe.close()
         self._held.close()
         self.process.join(_GRACE_S)
@@ -131,7 +138,9 @@ def _single_threaded() -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def run(jobs: Sequence[Job], processes: int, begin: Begin) -> Iterator[Done | Died]:
+def run(
+    jobs: Sequence[Job], processes: int, begin: Begin, limit: float = 0.0
+) -> Iterator[Done | Died]:
     """Work on jobs, as many at a time as there are processes; results as they come.
 
     Parameters
@@ -139,6 +148,7 @@ def run(jobs: Sequence[Job], processes: int, begin: Begin) -> Iterator[Done | Di
     jobs : in the order in which they are begun
     processes : how many workers
     begin : called with each job (and the try's number) before a worker takes it
+    limit : seconds that a job may take, 0: as long as it likes
     """
     context = multiprocessing.get_context("spawn")
     left = deque((job, 1) for job in jobs)
@@ -161,34 +171,46 @@ def run(jobs: Sequence[Job], processes: int, begin: Begin) -> Iterator[Done | Di
             workers.append(hire())
             give(workers[-1])
         while busy := [w for w in workers if w.job is not None]:
-            ready = set(wait([x for w in busy for x in (w.pipe, w.process.sentinel)]))
+            patience = None if not limit else _left(busy, limit)
+            ready = set(wait([x for w in busy for x in (w.pipe, w.process.sentinel)], patience))
             for worker in busy:
-                if worker.pipe not in ready and worker.process.sentinel not in ready:
+                late = bool(limit) and _left([worker], limit) <= 0
+                if worker.pipe not in ready and worker.process.sentinel not in ready and not late:
                     continue
                 job, done = worker.job, _received(worker)
                 assert job is not None
                 worker.job = None
+                outcome: Done | Died | None = None
                 if isinstance(done, Done):
-                    yield done
+                    outcome = done
                 elif done is not None:
-                    yield Died(job, done)
+                    outcome = Died(job, done)
                 else:
-                    how = worker.how()
+                    how = f"not done after {limit:g} s" if late else worker.how()
+                    worker.stop()
                     worker.end()
                     workers.remove(worker)
                     number = tries[job.source.id]
-                    if number < _TRIES:
+                    if number < _TRIES and not late:
                         left.append((job, number + 1))
                     else:
-                        yield Died(job, f"{how}, {number} times")
+                        outcome = Died(job, how if late else f"{how}, {number} times")
                     if left:
                         worker = hire()
                         workers.append(worker)
+                # The next one is under way while this one's partition is given its place.
                 if worker in workers:
                     give(worker)
+                if outcome is not None:
+                    yield outcome
     finally:
         for worker in workers:
             worker.end()
+
+
+def _left(workers: Sequence[_Worker], limit: float) -> float:
+    """Seconds until the first of them has had its time."""
+    return max(0.0, min(w.since for w in workers) + limit - time.monotonic())
 
 
 def _received(worker: _Worker) -> Done | str | None:

@@ -3,8 +3,8 @@
 Idle: time with the idle task current, over all CPUs that are online; one without any event counts
 as idle, for the model has it so. Wakeups: sched_wakeup without new tasks. Edges: those whose waker
 is a task. Both are activity: a task that does not sleep is not woken. ``waker_cpu_share``: of the
-wakeups, those placed on the CPU that executed them. Switches: a CPU began to run another task or
-its idle task. Migrations: a task ran on another CPU than the last time.
+wakeups outside of interrupts, those placed on the CPU that executed them. Switches: a CPU began to
+run another task or its idle task. Migrations: a task ran on another CPU than the last time.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ def measure(
     wakeups = timeline.wakeups
     seen = _column(wakeups, "wakeup_ts", NULL_I64) != NULL_I64
     counted = seen & (_column(wakeups, "kind", 255) != WakeKind.FORK)
-    edge = counted & (_column(wakeups, "context", 255) == WakeContext.TASK)
-    edge &= _column(wakeups, "waker", -1) >= 0
+    in_task = counted & (_column(wakeups, "context", 255) == WakeContext.TASK)
+    edge = in_task & (_column(wakeups, "waker", -1) >= 0)
     this, placed = _column(wakeups, "this_cpu", -1), _column(wakeups, "placed_cpu", -1)
-    known = counted & (this >= 0) & (placed >= 0)
+    known = in_task & (this >= 0) & (placed >= 0)
     latency = {}
     for name in LATENCIES:
         values = np.sort(wakeups.column(name).drop_null().to_numpy())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "HEADLINES",
     "SHARES",
     "accuracy",
     "distance",
@@ -70,14 +71,16 @@ def believed(estimate: Estimate) -> bool:
 
 
 def tells(estimate: Estimate, outcome: Outcome) -> bool:
-    """Whether a headline changes by more than the model's own error, and twice its spread."""
+    """Whether a headline changes by more than the model's own error, its drift and its spread."""
     if not believed(estimate):
         return False
     for name in HEADLINES:
         change, error = _change(estimate, outcome, name), estimate.error(name)
         if change is None or error is None:
             continue
-        if abs(change[0]) > abs(error) and abs(change[0]) > 2 * change[1]:
+        # What the warm-up alone does under the recorded rule is no effect of another.
+        least = max(abs(error), abs(estimate.drift(name) or 0.0), 2 * change[1])
+        if abs(change[0]) > least:
             return True
     return False
 
@@ -127,6 +130,9 @@ def one(estimate: Estimate, outcome: Outcome) -> str:
         return f"{text} (on {estimate.altered}: nothing recorded to hold it against)."
     if error is not None:
         text += f"; the model's own error on the recording is {100 * abs(error):.1f} points"
+        drift = estimate.drift("idle_share")
+        if drift is not None and abs(drift) > abs(error):
+            text += f", and it drifts by {100 * drift:+.1f} points under the recorded rule alone"
     text += "."
     if not believed(estimate):
         return text + " Not usable: " + _why_not(estimate) + "."

@@ -78,6 +78,9 @@ _SIBLING, _FIRST, _LAST = Step.SIBLING, Step.OVERLOADED, Step.CLUSTER_RECENT
 _AFFINE_IDLE, _AFFINE_SYNC, _WEIGHT_THIS = Affine.IDLE, Affine.SYNC, Affine.WEIGHT_THIS
 #: An idle CPU's sums are read as they stand up to this age (nohz statistics period), ns.
 _STALE = 32_000_000
+#: So many passes without an event between them leave everything at rest (at 1 ms each twice the
+#: 2016 periods after which no load is left). A damaged time may lie centuries ahead.
+_AT_REST = 4096
 #: Votes on a budget: one is worth _VOTE, the old ones fade by 1/32 with each, and another budget
 #: takes over when it is ahead by more than _AHEAD.
 _VOTE, _AHEAD = 1024, 1536
@@ -560,9 +563,13 @@ def settle(
     for i in range(changes.shape[0]):
         x = changes[i]
         now = x["ts"]
+        passes = 0
         while now >= due:
+            if passes == _AT_REST:
+                due += (now - due) // refresh * refresh
             _refresh(m, cfs, members, starts, votes, rebuilt, due, now < learn_until)
             due += refresh
+            passes += 1
         if x["what"] < READ:
             task: Any = np.int64(x["task"])
             cpu: Any = np.int64(x["cpu"])

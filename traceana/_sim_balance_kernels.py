@@ -20,7 +20,7 @@ from traceana._sim_types import FAR, Phase, Stand
 from traceana._sim_wake_kernels import add_nr, allowed_on
 from traceana.pelt import STALE_NS
 
-__all__ = ["newidle", "periodic", "refresh_scan"]
+__all__ = ["arrived", "may_seek", "on_pull", "on_seek", "periodic", "refresh_scan"]
 
 _QUEUED = Stand.QUEUED
 _IDLE, _RUN = Phase.IDLE, Phase.RUN
@@ -76,13 +76,15 @@ def move_task(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, t: int, c: int, on
 
 
 @step
-def _core_state(m: Any, c: int) -> tuple[int, int, int]:
-    """Tasks, idle CPUs and CPUs of a core."""
+def _core_state(m: Any, F: Any, c: int) -> tuple[int, int, int, int]:
+    """Tasks, idle CPUs, CPUs and utilisation of a core."""
     tasks = 0
     idle = 0
     n = 0
+    util = 0
     o = c
     while True:
+        util += cpu_util(F[o])
         tasks += m.cpus[o].nr
         if m.cpus[o].nr == 0 and m.cpus[o].pending == 0:
             idle += 1
@@ -90,22 +92,24 @@ def _core_state(m: Any, c: int) -> tuple[int, int, int]:
         o = m.cpus[o].next_sibling
         if o == c:
             break
-    return tasks, idle, n
+    return tasks, idle, n, util
 
 
 @step
-def _llc_state(m: Any, c: int) -> tuple[int, int, int]:
-    """Tasks, idle CPUs and CPUs of an LLC."""
+def _llc_state(m: Any, F: Any, c: int) -> tuple[int, int, int, int]:
+    """Tasks, idle CPUs, CPUs and utilisation of an LLC."""
     row = m.llcs[m.cpus[c].llc]
     tasks = 0
     idle = 0
+    util = 0
     o: Any = c
     for _ in range(row.weight):
         tasks += m.cpus[o].nr
+        util += cpu_util(F[o])
         if m.cpus[o].nr == 0 and m.cpus[o].pending == 0:
             idle += 1
         o = m.cpus[o].next_llc
-    return tasks, idle, row.weight
+    return tasks, idle, row.weight, util
 
 
 @step
@@ -114,26 +118,35 @@ def _gives(
     tasks: int,
     idle: int,
     weight: int,
+    util: int,
     own_tasks: int,
     own_idle: int,
     own_weight: int,
+    own_util: int,
     busy: bool,
 ) -> bool:
     """find_busiest_group(): whether a group gives a task to the own one.
 
-    A group with more tasks than CPUs is overloaded and gives, to an overloaded one only if it is
-    the more loaded by imbalance_pct. One that is not gives to an idle CPU whose group has two idle
+    An overloaded group (more tasks than CPUs, and little room) gives, to an overloaded one only if
+    it is the more loaded by imbalance_pct. Of two tasks more one goes where there is room
+    (SD_PREFER_SIBLING); otherwise a group with room gives to an idle CPU whose group has two idle
     CPUs more.
     """
-    if tasks > weight:
-        if own_tasks > own_weight:
-            return 100 * tasks * own_weight > pct * own_tasks * weight
+    over = tasks > weight and util * pct > weight * 102_400
+    own_over = own_tasks > own_weight and own_util * pct > own_weight * 102_400
+    if over and own_over:
+        return 100 * tasks * own_weight > pct * own_tasks * weight
+    if over:
         return True
-    return not busy and own_idle > idle + 1
+    if own_over:
+        return False
+    return tasks > own_tasks + 1 or (not busy and own_idle > idle + 1)
 
 
 @step
-def _busiest(g: Any, m: Any, T: Any, A: Any, c: int, near: int, busy: bool, hot_ns: int) -> int:
+def _busiest(
+    g: Any, m: Any, T: Any, F: Any, A: Any, c: int, near: int, busy: bool, hot_ns: int
+) -> int:
     """The CPU to pull from: in the LLC of c (near), or outside of it; -1 none.
 
     `busy`: c has something to do itself; `hot_ns` 0: whether tasks are hot does not matter.
@@ -142,7 +155,9 @@ def _busiest(g: Any, m: Any, T: Any, A: Any, c: int, near: int, busy: bool, hot_
     most = 1
     llc = m.cpus[c].llc
     tries = _TRIES_NEAR if near != 0 else _TRIES_FAR
-    own_tasks, own_idle, own_weight = _core_state(m, c) if near != 0 else _llc_state(m, c)
+    own_tasks, own_idle, own_weight, own_util = (
+        _core_state(m, F, c) if near != 0 else _llc_state(m, F, c)
+    )
     seen = -1
     gives = False
     o: Any = c
@@ -158,11 +173,15 @@ def _busiest(g: Any, m: Any, T: Any, A: Any, c: int, near: int, busy: bool, hot_
         if s.core == m.cpus[c].core or s.nr <= most:
             continue
         if near != 0:
-            tasks, idle, weight = _core_state(m, o)
-            gives = _gives(m.pct, tasks, idle, weight, own_tasks, own_idle, own_weight, busy)
+            tasks, idle, weight, util = _core_state(m, F, o)
+            gives = _gives(
+                m.pct, tasks, idle, weight, util, own_tasks, own_idle, own_weight, own_util, busy
+            )
         elif s.llc != seen:
-            tasks, idle, weight = _llc_state(m, o)
-            gives = _gives(m.pct, tasks, idle, weight, own_tasks, own_idle, own_weight, busy)
+            tasks, idle, weight, util = _llc_state(m, F, o)
+            gives = _gives(
+                m.pct, tasks, idle, weight, util, own_tasks, own_idle, own_weight, own_util, busy
+            )
             seen = s.llc
         if not gives or _movable(g, m, T, A, o, c, tries, hot_ns) < 0:
             continue
@@ -206,7 +225,7 @@ def _count_level(g: Any, c: int, near: int, weight: int) -> None:
 
 
 @step
-def _newidle_source(g: Any, m: Any, T: Any, A: Any, c: int, near: int) -> int:
+def _newidle_source(g: Any, m: Any, T: Any, F: Any, A: Any, c: int, near: int) -> int:
     """The CPU to pull from: a thread of the core (near 2), the LLC (1), outside of it (0); or -1."""
     if near == 2:
         o = m.cpus[c].next_sibling
@@ -223,41 +242,74 @@ def _newidle_source(g: Any, m: Any, T: Any, A: Any, c: int, near: int) -> int:
         own = total - own
     if own == 0:
         return -1
-    return _busiest(g, m, T, A, c, near, False, g.mig_hot)
+    return _busiest(g, m, T, F, A, c, near, False, g.mig_hot)
 
 
 @step
-def newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> int:
-    """sched_balance_newidle() of CPU c, which has nothing left; returns the task pulled, or -1.
+def may_seek(g: Any, m: Any, c: int) -> bool:
+    """Whether CPU c, which has nothing left, looks for a task in a domain (``level``, counted down).
 
-    A domain is looked at only where the CPU is idle for longer, on average, than the longest balance
-    of late there takes (``newidle_cost``), and what has been spent before it.
+    sched_balance_newidle(): a domain is looked at only where the CPU is idle for longer, on average,
+    than the longest balance of late there takes (``newidle_cost``), and what has been spent before
+    it; with NI_RANDOM only as often as it succeeds.
     """
     k = g.cpus[c]
     if g.gate_pending != 0 and m.cpus[c].pending != 0:
-        return -1
+        return False
     if g.gate_cost != 0 and k.avg_idle < g.mig_newidle:
-        return -1
-    spent = 0
-    for near in range(2, -1, -1):
+        return False
+    crowded = 0
+    for i in range(m.n_llcs):
+        crowded += g.over[i]
+    if crowded == 0:
+        return False  # rd->overload is not set
+    while k.level >= 0:
+        near = k.level
         if (near == 2 and m.smt == 0) or (near == 0 and m.n_llcs == 1):
+            k.level -= 1
             continue
-        if k.avg_idle < spent + k.newidle_cost:
-            break
-        ratio = k.core_ratio if near == 2 else k.ratio
-        weight = _try_level(g, ratio) if near >= 1 else 1
-        if weight == 0:
-            _count_level(g, c, near, 0)
-            continue
-        spent += k.newidle_cost >> 3  # a look that finds nothing is short
-        source = _newidle_source(g, m, T, A, c, near)
-        _count_level(g, c, near, weight if source >= 0 else 0)
-        if source >= 0:
-            tries = _TRIES_FAR if near == 0 else _TRIES_NEAR
-            t = _movable(g, m, T, A, source, c, tries, g.mig_hot)
-            move_task(g, m, T, P, F, E, t, c, c)
-            return t
-    return -1
+        if k.avg_idle < k.tried * (k.newidle_cost >> 2) + k.newidle_cost:
+            return False
+        k.try_weight = _try_level(g, k.core_ratio if near == 2 else k.ratio) if near >= 1 else 1
+        if k.try_weight > 0:
+            return True
+        _count_level(g, c, near, 0)
+        k.level -= 1
+    return False
+
+
+@step
+def arrived(m: Any, c: int) -> bool:
+    """Whether somebody has come to a CPU that looks for a task."""
+    return m.cpus[c].nr > 0 or m.cpus[c].pending != 0
+
+
+@step
+def on_seek(g: Any, m: Any, T: Any, F: Any, A: Any, c: int) -> bool:
+    """find_busiest_queue() in the domain at hand; whether there is one."""
+    k = g.cpus[c]
+    k.tried += 1
+    k.source = _newidle_source(g, m, T, F, A, c, k.level)
+    if k.source < 0:
+        _count_level(g, c, k.level, 0)
+        k.level -= 1
+        return False
+    return True
+
+
+@step
+def on_pull(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> int:
+    """detach_tasks(): the task is taken if it still waits there; returns it, or -1."""
+    k = g.cpus[c]
+    tries = _TRIES_FAR if k.level == 0 else _TRIES_NEAR
+    t = -1
+    if m.cpus[k.source].nr >= 2:
+        t = _movable(g, m, T, A, k.source, c, tries, g.mig_hot)
+    _count_level(g, c, k.level, k.try_weight if t >= 0 else 0)
+    k.level -= 1
+    if t >= 0:
+        move_task(g, m, T, P, F, E, t, c, c)
+    return t
 
 
 @step
@@ -310,7 +362,7 @@ def _balance_cpu(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int,
     for near in range(1, -1, -1):
         if near == 0 and m.n_llcs == 1:
             break
-        best = _busiest(g, m, T, A, c, near, not idle, 0)
+        best = _busiest(g, m, T, F, A, c, near, not idle, 0)
         if best < 0:
             if near == 1:
                 k.failed = 0  # balanced

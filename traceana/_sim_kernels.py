@@ -28,6 +28,7 @@ from traceana._sim_state import OP, Op
 from traceana._sim_switch_kernels import (
     next_tick,
     on_leave,
+    on_newidle,
     on_preempt,
     on_switch,
     on_vacant,
@@ -61,6 +62,7 @@ _LOOK, _BOOK, _SHOW, _WAKEUP = Phase.LOOK, Phase.BOOK, Phase.SHOW, Phase.WAKEUP
 _WAKE_END, _LEAVE, _VACANT, _SWITCH = Phase.WAKE_END, Phase.LEAVE, Phase.VACANT, Phase.SWITCH
 _FLUSH, _QUEUE, _QUEUED_PHASE = Phase.FLUSH, Phase.QUEUE, Phase.QUEUED
 _TIMER, _TICK, _PREEMPT = Phase.TIMER, Phase.TICK, Phase.PREEMPT
+_SEEK = Phase.SEEK
 _O_NAP, _O_UNTIL, _O_RECV, _O_BLOCK = Op.NAP, Op.UNTIL, Op.RECV, Op.BLOCK
 
 types, typeof = numba.types, numba.typeof
@@ -236,6 +238,8 @@ def advance(
             on_queued(g, m, T, E, L, c)
         elif phase == _TIMER:
             on_timer(g, m, T, E, c)
+        elif phase >= _SEEK:
+            on_newidle(g, m, T, P, F, A, E, c)
         elif phase == _TICK:
             on_tick(g, m, T, P, F, A, E, c)
         else:

@@ -116,7 +116,7 @@ class Model:
     newidle_cost_ns: int | None = None
     hot_cost_ns: int | None = None
     floor_cost_ns: int | None = None
-    #: max_newidle_lb_cost of a domain; None: the longest of the costs of "pull"
+    #: max_newidle_lb_cost of a domain; None: 15/16 of the longest of "pull"
     newidle_lb_cost_ns: int | None = None
     sis_util: bool = True
     ttwu_queue: bool = True

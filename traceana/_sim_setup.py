@@ -23,6 +23,8 @@ __all__ = ["State", "Work"]
 BATCH = 1 << 18
 #: LOAD_AVG_MAX - 1024: a sum per unit of its average, at the start of a period.
 _PELT_DIVIDER = 47742 - 1024
+#: Utilisation of a CPU that is taken to have had no idle time.
+_BUSY = 970
 
 
 class Work(Protocol):
@@ -147,10 +149,13 @@ class State:
         g["span"] = max(int(getattr(work, "span_ns", 0) or 0), 0)
         g["seed"] = _mixed(seed)
         cpus = g["cpus"][:n_cpus]
+        cpus["idle_stamp"] = begin_ns
         cpus["curr"] = n + np.arange(n_cpus)
-        cpus["avg_idle"] = (
-            2 * model.migration_cost_ns if model.avg_idle_ns is None else model.avg_idle_ns
-        )
+        unknown = 2 * model.migration_cost_ns
+        cpus["avg_idle"] = unknown if model.avg_idle_ns is None else model.avg_idle_ns
+        if model.cpu_util is not None:
+            # A CPU that has hardly been idle has nothing to average.
+            cpus["avg_idle"][np.asarray(model.cpu_util[:n_cpus]) >= _BUSY] = unknown
         tick = int(g["tick"])
         if model.tick_phase_ns is not None:
             cpus["tick_phase"] = np.asarray(model.tick_phase_ns[:n_cpus]) % tick
@@ -361,7 +366,7 @@ def _sim(
     cpus = g["cpus"]
     for name in (
         "chosen", "head", "tail", "next_buddy", "last_buddy", "skip_buddy", "due_head", "due_tail",
-        "list_head", "list_tail", "flush", "wakee", "episode", "first", "last",
+        "list_head", "list_tail", "flush", "wakee", "episode", "first",
     ):  # fmt: skip
         cpus[name] = -1
     for name in ("next", "at", "ipi_at", "tick_at", "due_at"):
@@ -370,7 +375,9 @@ def _sim(
     # In a machine that has been up for a while few balances find something.
     cpus["ratio"] = cpus["core_ratio"] = 128
     lb_cost = model.newidle_lb_cost_ns
-    cpus["newidle_cost"] = cost[COSTS.index("pull")][-1] if lb_cost is None else lb_cost
+    # What the kernel times of the longest pull: without the way there and the switch.
+    longest = int(cost[COSTS.index("pull")][-1]) * 15 // 16
+    cpus["newidle_cost"] = longest if lb_cost is None else lb_cost
     # Vruntimes may begin below their queue's (a task that is behind).
     cpus["min_v"] = 1 << 40
     return sim

@@ -78,6 +78,8 @@ class Phase:
     TIMER = 13  # the timer interrupt wakes somebody
     TICK = 14  # the tick's work is done
     PREEMPT = 15  # schedule() with the current task still runnable
+    SEEK = 16  # newidle balance: the busiest queue of a domain is looked for
+    PULL = 17  # and a task taken from it
 
 
 class Stand:
@@ -126,7 +128,7 @@ class Cpu:
     list_tail: int
     flush: int  # what is being taken over of it
     irq: int  # in an interrupt
-    left_idle: int  # an idle period has ended by a wakeup, and is counted in avg_idle
+    idle_stamp: int  # rq clock when it last ran out of tasks; avg_idle counts to the next enqueue
 
     wakee: int  # of the wakeup under way
     wake_from: int  # its sched_waking
@@ -139,7 +141,6 @@ class Cpu:
 
     idle_since: int
     idle_ns: int
-    busy_ns: int
     avg_idle: int
     newidle_cost: int  # max_newidle_lb_cost of a domain
     calls: int  # NI_RANDOM: tries, finds and the ratio of the LLC's domain
@@ -148,6 +149,12 @@ class Cpu:
     core_calls: int  # and of the core's
     core_finds: int
     core_ratio: int
+    level: int  # domain of the newidle balance: 2 core, 1 LLC, 0 beyond
+    source: int  # the CPU that it would pull from
+    tried: int  # domains that it has looked at
+    try_weight: int
+    pull_cost: int
+    left_at: int  # when it began
     balanced: int  # when it was last
     failed: int  # periodic balances that moved nothing
     tick_phase: int
@@ -155,7 +162,6 @@ class Cpu:
     episode: int  # row of the truth that the first booking of this idle episode has, -1
     unseen: int  # bookings that chose it and are not visible
     first: int  # task whose booking is the first of the idle episode
-    last: int  # and the last one
 
 
 class Live:

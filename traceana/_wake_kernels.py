@@ -676,7 +676,7 @@ def on_wakeup(
             w["delay"] = 0
             w["queueing"] = 0 if c == w["this_cpu"] else (1 if c == target else 2)
             w["wake_delay"] = max(ts - w["waking"], 0)
-            w["quality"] = (w["quality"] | Q_SKEW) & ~Q_NO_WAKEUP
+            w["quality"] = (w["quality"] | Q_SKEW) & (0xFFFF ^ Q_NO_WAKEUP)
             G[0]["repairs"][R_SKEW] += 1
             expect_late(T, W, outW, G, p, -1)
             return

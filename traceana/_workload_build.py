@@ -106,9 +106,10 @@ def _close(
 ) -> tuple[Array, Array, Array, Array]:
     """Make the scripts' ends such that a loop leads back to how things stood at the begin.
 
-    Whoever slept at both ends goes on sleeping in what is the first sleep of the next round;
-    whoever ran or waited at the begin and sleeps at the end without a waking in sight, sleeps to
-    the window's end. Then each loop takes as many tokens as it is sent.
+    Whoever slept at both ends goes on sleeping in what is the first sleep of the next round. Of
+    those who ran or waited at the begin and sleep at the end without a waking in sight, who is
+    woken by others goes on at once, who naps naps as usual, and all else sleep to the window's
+    end. Then each loop takes as many tokens as it is sent.
     """
     t = marks.table
     when = np.full((len(op), 2), NULL, np.int64)
@@ -128,8 +129,15 @@ def _close(
     asleep_first = np.zeros(len(op), bool)
     asleep_first[end[has] - 1] = np.isin(op[first[has], 0], _SLEEPS) & (end[has] - first[has] > 1)
     keep[never & asleep_first] = False
-    until = never & ~asleep_first
-    op[until, 0], op[until, 3] = Op.UNTIL, timeline.last_ts
+    for last in np.flatnonzero(never & ~asleep_first):
+        mine = slice(first[has][np.flatnonzero(end[has] - 1 == last)[0]], last)
+        kinds = op[mine, 0]
+        if np.isin(kinds, (Op.BLOCK, Op.RECV)).any():
+            keep[last] = False  # others drive it: they do so from the begin again
+        elif (kinds == Op.NAP).any():
+            op[last, 0], op[last, 3] = Op.NAP, np.median(op[mine, 3][kinds == Op.NAP])
+        else:
+            op[last, 0], op[last, 3] = Op.UNTIL, timeline.last_ts
     moved = np.append(0, np.cumsum(keep))
     return op[keep], when[keep], moved[first], moved[end]
 

@@ -27,6 +27,8 @@ REFERENCE = 820
 _SHORTEST = 2
 #: … if that is not so much more than the default: then the wakers went on to work of their own.
 _BELIEVED = 1.5
+#: No outcome costs less than this share of its default.
+_AT_LEAST = 0.5
 #: Fewer wakeups do not tell a cost; fewer of a kind do not tell a difference.
 _FEW, _FEWEST = 50, 10
 #: A burst is tight if the middle half of its like lie within this share of the median, or ns.
@@ -85,7 +87,8 @@ def measure_wakes(marks: Marks, event_cost_ns: int | None) -> WakeCosts:
             ns[other], measured[other] = ns[main] + _weighted_median(more, weight), True
         elif n[other] >= _FEW:
             ns[other], measured[other] = _believed(tail[outcome == other], ns[other])
-    return WakeCosts(np.maximum(ns, 0).astype(np.int64), n, measured)
+    # Outcomes that belong to other work than the commonest one's differ by that work, too.
+    return WakeCosts(np.maximum(ns, _AT_LEAST * default).astype(np.int64), n, measured)
 
 
 def _believed(tail: Array, default: float) -> tuple[float, bool]:
@@ -150,7 +153,10 @@ def clean(op: Array, at_mark: Array, first: Array, outcome: Array, main: int) ->
     value = op[run, 3]
     n = int(like.max()) + 1
     behind_wake = what == Op.WAKE
-    went = np.where(behind_wake & (at_mark[before] >= 0), outcome[at_mark[before]], main)
+    came = at_mark[before]
+    known = behind_wake & (came >= 0)
+    went = np.full(len(run), main)
+    went[known] = outcome[came[known]]
     usual = went == main
     # Groups in which the commonest outcome is rare have no other measure than all of their rows.
     enough = np.bincount(like[usual], minlength=n) >= _FEW // 2

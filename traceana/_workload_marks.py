@@ -101,9 +101,12 @@ def make_stretches(timeline: Timeline, events: EventColumns, leave_ns: int) -> S
     s = raw["slices"]
     s = s[s["task"] >= 0]
     first, last = timeline.first_ts, timeline.last_ts
-    start = np.where(s["start"] == NULL, first, s["start"])
-    order = np.lexsort((start, s["task"]))
-    s, start = s[order], start[order]
+    lost_start = s["start"] == NULL
+    # Until an end that was seen is known, one without a beginning stands where it ended.
+    key = np.where(lost_start, np.where(s["end"] == NULL, first, s["end"] - 1), s["start"])
+    order = np.lexsort((key, s["task"]))
+    s, lost_start = s[order], lost_start[order]
+    start = np.where(lost_start, _earliest(timeline, s), s["start"])
     cut_out = s["end"] == NULL
     # A stretch whose end was lost cannot go on behind the task's next one.
     following = np.append(start[1:], last)
@@ -127,6 +130,37 @@ def make_stretches(timeline: Timeline, events: EventColumns, leave_ns: int) -> S
         told=told,
         follows=follows,
     )
+
+
+def _earliest(timeline: Timeline, s: Array) -> Array:
+    """Since when each stretch may have lasted whose beginning is not known (int64[n]).
+
+    Not before its CPU's data begin, not before what was seen on that CPU before it, and not before
+    the task's stretch before it was over.
+    """
+    begin = timeline.raw["cpus"]["begin"]
+    begin = np.where(begin == NULL, timeline.first_ts, np.maximum(begin, timeline.first_ts))
+    out = np.where(s["cpu"] >= 0, begin[np.maximum(s["cpu"], 0)], timeline.first_ts)
+    gaps = timeline.raw["gaps"]
+    gaps = gaps[(gaps["end"] != NULL) & (gaps["cpu"] >= 0)]
+    ended = s[(s["end"] != NULL) & (s["cpu"] >= 0)]
+    cpu = np.append(ended["cpu"], gaps["cpu"]).astype(np.int64)
+    end = np.append(ended["end"], gaps["end"])
+    rows = np.flatnonzero((s["start"] == NULL) & (s["cpu"] >= 0))
+    if len(rows) and len(end):
+        span = int(end.max()) - timeline.first_ts + 2
+        keys = np.sort(cpu * span + (end - timeline.first_ts))
+        mine = np.where(s["end"][rows] == NULL, timeline.first_ts, s["end"][rows])
+        own = s["cpu"][rows].astype(np.int64)
+        at = np.searchsorted(keys, own * span + (mine - timeline.first_ts)) - 1
+        before = keys[np.maximum(at, 0)]
+        known = (at >= 0) & (before // span == own)
+        out[rows] = np.maximum(
+            out[rows], np.where(known, before % span + timeline.first_ts, timeline.first_ts)
+        )
+    previous = np.append(NULL, s["end"][:-1])
+    same = np.append(False, s["task"][1:] == s["task"][:-1])
+    return np.where(same, np.maximum(out, previous), out)
 
 
 def _dequeues(
@@ -239,7 +273,7 @@ def make_marks(
     # who slept at the begin
     early = edge[asleep]
     parts.append(_marks(w["wakee"][asleep], np.full(len(asleep), first - 1), Mark.OUT,
-                        value=np.where(early, 0, waking[asleep]),
+                        value=np.where(early, 0, waking[asleep] - timer_ns),
                         sleep=np.where(early, Op.BLOCK, Op.UNTIL), row=asleep))  # fmt: skip
 
     table = np.concatenate(parts)

@@ -10,7 +10,9 @@ recognised; all else stays as recorded:
 * a **hub**: wakes several tasks, of which nobody else wakes any, and sleeps seldom itself. Who
   sleeps until a hub wakes it has told the hub before: it SENDs; the hub does one RECV before each
   of these wakeups, whose order stays as recorded (whom a message makes it wake, no event tells).
-  So a hub cannot run ahead of those who work for it.
+  So a hub cannot run ahead of those who work for it. A hub that sleeps now and then waits for
+  answers, so that its RECV is of the one whom it wakes next, or, where it slept, of the one who
+  ended that; one that is always busy takes whatever has come.
 * a **pair**: two tasks that wake each other only. When one sleeps twice, and was woken both times,
   without having woken the other in between, it has served the other unseen.
 """
@@ -34,6 +36,8 @@ _CLIENTS, _OFTEN = 3, 3
 _ANSWERS, _CASES = 0.6, 20
 #: A hub ends this share of its clients' sleeps, and sleeps less often than this per wakeup.
 _ONLY, _SLEEPS_SELDOM = 0.9, 0.5
+#: One that sleeps less often than this per wakeup is always busy.
+_NEVER_WAITS = 0.02
 #: Of a pair's sleeps this share is ended by the other.
 _ALONE = 0.95
 _FAR = 2**62
@@ -130,34 +134,53 @@ def add_requests(marks: Marks, waker: Array, first_ts: int) -> tuple[Marks, dict
     sleeps = (t[:, Mark.WHAT] == Mark.OUT) & (t[:, Mark.SLEEP] >= 0)
     last_sleep = _last_of(t, sleeps)
     added: list[Array] = []
-    for box, (s, clients) in enumerate(sorted({**servers, **hubs}.items())):
-        of_client = np.isin(t[:, Mark.TASK], clients)
-        asking = np.flatnonzero(of_client & (by == s) & (t[:, Mark.TS] >= first_ts))
-        to_server = of_client & wake & (t[:, Mark.OTHER] == s)
-        seen = _last_of(t, to_server)[asking]
-        told = seen > last_sleep[asking]
-        t[to_server, Mark.SLEEP] = -2  # no request: nobody waits for an answer
-        t[seen[told], Mark.SLEEP], t[seen[told], Mark.OTHER] = Op.SEND, box
-        unseen = asking[~told]
-        tail = (
-            int(np.median(t[asking[told], Mark.TS] - t[seen[told], Mark.TS])) if told.any() else 0
-        )
-        begun = t[np.maximum(last_sleep[unseen], 0), Mark.TS]
-        extra = np.zeros((len(unseen), 8), np.int64)
-        extra[:, Mark.TASK] = t[unseen, Mark.TASK]
-        begun = np.where(last_sleep[unseen] >= 0, begun, first_ts)
-        extra[:, Mark.TS] = np.maximum(t[unseen, Mark.TS] - tail, begun)
-        _after_switch_in(t, unseen, extra)
-        extra[:, Mark.WHAT], extra[:, Mark.OTHER] = Mark.WAKE, box
-        extra[:, Mark.FLAGS], extra[:, Mark.SLEEP], extra[:, Mark.ROW] = Op.EARLY, Op.SEND, -1
-        added.append(extra)
-        counts["sent"] += int(told.sum())
-        counts["inferred"] += len(unseen)
-        added.append(_serve(t, s, clients, box, by, wake, asking, reply_to_sender=s in servers))
+    box = 0
+    for s, clients in sorted({**servers, **hubs}.items()):
+        waits = (t[:, Mark.TASK] == s) & np.isin(by, clients)
+        wakes = (t[:, Mark.TASK] == s) & wake
+        apart = s in hubs and waits.sum() >= _NEVER_WAITS * wakes.sum()
+        for some in [np.array([c]) for c in clients] if apart else [clients]:
+            asking, told, extra = _ask(t, s, some, box, by, wake, last_sleep, first_ts)
+            counts["sent"] += told
+            counts["inferred"] += len(extra)
+            added += [
+                extra,
+                _serve(t, s, some, box, by, wake, asking, reply_to_sender=s in servers),
+            ]
+            box += 1
     table = np.concatenate([t, *added])
     order = np.lexsort((table[:, Mark.WHAT], table[:, Mark.TS], table[:, Mark.TASK]))
     outcome = np.append(marks.outcome, np.full(len(table) - len(t), -1, np.int64))
     return Marks(np.ascontiguousarray(table[order]), outcome[order], marks.counts), counts
+
+
+def _ask(
+    t: Array, s: int, clients: Array, box: int, by: Array, wake: Array, last_sleep: Array,
+    first_ts: int,
+) -> tuple[Array, int, Array]:  # fmt: skip
+    """Make the clients' wakeups of a server SENDs, in place.
+
+    Returns the sleeps that were preceded by a request, how many of these were seen as a wakeup,
+    and marks to be added for the others.
+    """
+    of_client = np.isin(t[:, Mark.TASK], clients)
+    asking = np.flatnonzero(of_client & (by == s) & (t[:, Mark.TS] >= first_ts))
+    to_server = of_client & wake & (t[:, Mark.OTHER] == s)
+    seen = _last_of(t, to_server)[asking]
+    told = seen > last_sleep[asking]
+    t[to_server, Mark.SLEEP] = -2  # no request: nobody waits for an answer
+    t[seen[told], Mark.SLEEP], t[seen[told], Mark.OTHER] = Op.SEND, box
+    unseen = asking[~told]
+    tail = int(np.median(t[asking[told], Mark.TS] - t[seen[told], Mark.TS])) if told.any() else 0
+    begun = t[np.maximum(last_sleep[unseen], 0), Mark.TS]
+    extra = np.zeros((len(unseen), 8), np.int64)
+    extra[:, Mark.TASK] = t[unseen, Mark.TASK]
+    begun = np.where(last_sleep[unseen] >= 0, begun, first_ts)
+    extra[:, Mark.TS] = np.maximum(t[unseen, Mark.TS] - tail, begun)
+    _after_switch_in(t, unseen, extra)
+    extra[:, Mark.WHAT], extra[:, Mark.OTHER] = Mark.WAKE, box
+    extra[:, Mark.FLAGS], extra[:, Mark.SLEEP], extra[:, Mark.ROW] = Op.EARLY, Op.SEND, -1
+    return asking, int(told.sum()), extra
 
 
 def _after_switch_in(t: Array, at: Array, extra: Array) -> None:
@@ -182,7 +205,8 @@ def _serve(
     t[waits, Mark.SLEEP], t[waits, Mark.OTHER] = -1, -1
     if not len(reply):
         return np.zeros((0, 8), np.int64)
-    # The message is taken where the server waited before the reply, else behind the reply before.
+    # The message is taken where the server waited before the reply, else behind the reply before;
+    # the one of a client that has a mailbox of its own is taken before it is woken.
     before = np.append(-1, reply[:-1])
     i = np.searchsorted(waits, before, "right")
     next_wait = np.append(waits, len(t))[i]
@@ -192,8 +216,10 @@ def _serve(
     rest = np.flatnonzero(~at_wait)
     extra = np.zeros((len(rest), 8), np.int64)
     extra[:, Mark.TASK] = s
-    extra[:, Mark.TS] = np.where(before[rest] >= 0, t[np.maximum(before[rest], 0), Mark.TS] + 1,
-                                 t[reply[rest], Mark.TS])  # fmt: skip
+    behind = (before[rest] >= 0) & (len(clients) > 1)
+    extra[:, Mark.TS] = np.where(
+        behind, t[np.maximum(before[rest], 0), Mark.TS] + 1, t[reply[rest], Mark.TS] - 1
+    )
     extra[:, Mark.WHAT], extra[:, Mark.OTHER] = Mark.TAKE, box
     extra[:, Mark.SLEEP], extra[:, Mark.ROW] = Op.RECV, -1
     return extra

@@ -33,6 +33,8 @@ __all__ = ["MEMORY", "Asked", "Problem", "Summary", "run"]
 
 #: Memory of its own that a worker may hold, bytes.
 MEMORY = 2 << 30
+#: Seconds that a worker may be at one capture.
+LIMIT_S = 1800.0
 #: Below this no kernel can be compiled.
 LEAST_MEMORY = 512 << 20
 #: Called with (captures done, captures in all, bytes done, bytes in all).
@@ -79,6 +81,7 @@ def run(
     labels: Sequence[str] = (),
     jobs: int | None = None,
     memory: int = MEMORY,
+    limit: float = LIMIT_S,
     dask: str | None = None,
     check: bool = False,
     progress: Progress | None = None,
@@ -93,6 +96,7 @@ def run(
     labels : templates such as ``host-{host}/kernel-{kernel}.dat``
     jobs : worker processes; as many as there are CPUs, and as fit into memory, when None
     memory : bytes that a worker may hold; 0: no bound
+    limit : seconds that a worker may be at one capture, 0: as long as it likes (not on Dask)
     dask : address of a scheduler, instead of processes of this machine
     check : read each capture, also where file times say that nobody has touched it
     progress : called after each capture
@@ -112,6 +116,8 @@ def run(
         raise UsageError(f"--memory: a worker needs at least {LEAST_MEMORY >> 20} MiB")
     if jobs is not None and not 1 <= jobs <= 1024:
         raise UsageError(f"--jobs {jobs}: give a number of processes, from 1 to 1024")
+    if not 0 <= limit < 1e7:
+        raise UsageError(f"--timeout {limit:g}: give seconds, 0 for no limit")
     templates = [Labels(text) for text in labels]
     made_by = _made_by(asked)
     sources = expand(captures)
@@ -136,7 +142,7 @@ def run(
 
             results = run_dask(todo, dask, batch.begin)
         elif todo:
-            results = run_pool(todo, workers, batch.begin)
+            results = run_pool(todo, workers, batch.begin, limit)
         done = [0, 0]
         for result in results:
             peak = batch.settle(result)

@@ -38,6 +38,8 @@ Array = npt.NDArray[Any]
 _FEW = 50
 #: The ends of a distribution: beyond them lies what other things did meanwhile.
 _LOW, _HIGH = 1, 97
+#: Percentile that stands for the shortest way.
+_SHORT = 5
 #: ns where recording an event takes REFERENCE ns: what no distance in a capture shows.
 _OFFSETS: Mapping[str, int] = {
     "scan": 63,
@@ -45,7 +47,7 @@ _OFFSETS: Mapping[str, int] = {
     "false_idle": 450,
     "enqueue": 550,
     "on_cpu": 840,
-    "pull": 1600,
+    "pull": 4300,
     "timer": TIMER_NS,
     "tick": 2500,
     "ipi": 250,
@@ -275,10 +277,15 @@ def _path(made: _Made, timeline: Timeline, event: int, scale: float) -> None:
     there = way[remote & idle]
     ipi = made.middle("ipi")
     if len(there) >= _FEW:
-        whole = int(np.percentile(there, 5))
+        whole = max(int(np.percentile(there, _SHORT)), 0)
         ipi = max(min(ipi, whole - false - enqueue), 0)
+        # The known offsets may be another machine's: never more than the whole way.
+        if ipi + false + enqueue > whole:
+            false, enqueue = (part * whole // (false + enqueue) for part in (false, enqueue))
+            made.put("false_idle", np.array([false]), "offsets")
+            made.put("enqueue", np.array([enqueue]), "offsets")
         made.put("ipi", np.array([ipi]), "offsets")
-        made.put("idle_exit", np.maximum(there - ipi - enqueue, 0), "measured")
+        made.put("idle_exit", np.maximum(there - ipi - enqueue, false), "measured")
     else:
         made.put("idle_exit", np.array([false + round(100 * scale)]), "offsets")
     # Directly onto a queue: its lock, update_curr() and its record, the enqueue.
@@ -320,7 +327,9 @@ def _switches(made: _Made, timeline: Timeline, workload: Workload) -> None:
         if not (to_task is not None and to_task[1] >= _FEW):
             out = min(out, int(to_idle[0][1]))
             made.costs[COSTS.index("switch_out")] = out
-        made.costs[COSTS.index("newidle")] = np.maximum(np.asarray(to_idle[0]) - out, 0)
+        # Half of the balances look nowhere; what others take longer, the model adds by itself.
+        middle = int(to_idle[0][(QUANTILES - 1) // 2])
+        made.costs[COSTS.index("newidle")] = max(middle - out, 0)
         made.n["newidle"], made.origin["newidle"] = to_idle[1], "measured"
     else:
         made.put("newidle", np.array([round(250 * scale)]), "offsets")

@@ -75,6 +75,8 @@ class Estimate:
     explained: float
     seeds: int
     costs: Sequence[Mapping[str, Any]]
+    #: The baseline once more, behind the warm-up that the rules get; None where they get none.
+    drifted: Several | None = None
     #: The machine or the number of tasks is another than the recorded one: the baseline is not
     #: comparable with the recording.
     altered: str | None = None
@@ -118,6 +120,12 @@ class Estimate:
         if spreads[0] is not None and spreads[1] is not None:
             spread = (spreads[0] ** 2 + spreads[1] ** 2) ** 0.5
         return {"mean": b - a, "spread": spread, "relative": (b - a) / a if a else None}
+
+    def drift(self, name: str) -> float | None:
+        """How far the model's own rule leads away from the baseline during the warm-up."""
+        if self.drifted is None:
+            return None
+        return words.distance(self.baseline.runs.mean(name), self.drifted.mean(name), name)
 
     def usable(self, outcome: Outcome) -> bool:
         """Whether a difference of idle or wakeups exceeds the model's own error and the spread."""
@@ -163,6 +171,7 @@ class Estimate:
                 "ensemble": words.ensemble(self.baseline.ensemble),
             },
             "calibration_error": self.calibration_error(),
+            "drift": {name: self.drift(name) for name in words.HEADLINES},
             **self.state.to_json(),
             "usable": any(r["usable"] for r in rules),
             "sentence": self.sentence,
@@ -172,24 +181,8 @@ class Estimate:
 
 
 def model_of(calibration: Calibration, **changes: Any) -> Model:
-    """Model the machine that was measured."""
-
-    def whole(values: Sequence[int | None]) -> Sequence[int] | None:
-        known = [v for v in values if v is not None]
-        return known if len(known) == len(values) else None
-
-    phases = np.maximum(np.asarray(calibration.tick_phases), 0)
-    model = Model(
-        release=calibration.release or "6.1",
-        costs=calibration.costs,
-        hz=calibration.hz,
-        nr_idle_scan=whole(calibration.nr_idle_scan),
-        idle_core_hint=whole(calibration.idle_core),
-        cpu_util=[int(u) for u in calibration.cpu_util],
-        tick_phase_ns=[int(p) for p in phases],
-        avg_idle_ns=calibration.avg_idle_ns,
-    )
-    return model.with_(**changes)
+    """Model the machine that was measured; `changes` are fields of :class:`Model`."""
+    return calibration.model(**changes)
 
 
 def _bursts_per_s(work: Workload) -> float | None:
@@ -210,6 +203,7 @@ def run_once(
     begin_ns: int = 0,
     span_ns: int,
     warm_up_ns: int = 0,
+    truth_rows: int = 1 << 16,
     bursts_per_s: float | None = None,
     on_progress: Progress | None = None,
 ) -> tuple[Figures, Simulation, Capture]:
@@ -217,13 +211,20 @@ def run_once(
 
     Parameters
     ----------
+    truth_rows : room for double bookings in the run's truth, the warm-up's, too
     bursts_per_s : what counts as a progress of 1; None: progress is not known
     """
     since = begin_ns + warm_up_ns
     end = since + span_ns
     any_work: Any = work  # frozen: its fields cannot be set, which the protocol would allow
     run = simulate(
-        any_work, model, seed=seed, begin_ns=begin_ns, end_ns=end, on_progress=on_progress
+        any_work,
+        model,
+        seed=seed,
+        begin_ns=begin_ns,
+        end_ns=end,
+        truth_rows=truth_rows,
+        on_progress=on_progress,
     )
     kept: list[EventColumns] = []
     from_ns, done = begin_ns, (0, 0)
@@ -395,11 +396,18 @@ def estimate(
     jobs = _Jobs(work, span, warm_up_ns, bursts)
     settled = judge(recorded, None).settled and not altered
     scatter = settled if ensemble is None else ensemble
+    few = range(first_seed, first_seed + seeds)
+    many = range(first_seed, first_seed + max(seeds, ENSEMBLE))
+    # The recorded state is that of the recorded rule; another needs time to make its own. Where
+    # nothing moves any more, what is asked for is what happens from there.
+    warm = warm_up_ns > 0 and not settled
     for variant in [Variant(None), *asked]:
-        jobs.add(_model(model, variant), range(first_seed, first_seed + seeds))
+        later = warm and variant.rule != recorded_rule and (variant.rule or variant.changes)
+        jobs.add(_model(model, variant), few, warm=bool(later or altered))
         if scatter:
-            many = range(first_seed, first_seed + max(seeds, ENSEMBLE))
-            jobs.add(_model(model, variant), many, scatter=True)
+            jobs.add(_model(model, variant), many, warm=True, scatter=True)
+    if warm and not altered:
+        jobs.add(model, few, warm=True)
     made = iter(jobs.run(on_progress))
     outcomes = []
     for variant in [Variant(None), *asked]:
@@ -414,6 +422,7 @@ def estimate(
         explained=work.explained,
         seeds=seeds,
         costs=calibration.table(),
+        drifted=next(made, None),
         altered=altered,
     )
 
@@ -431,11 +440,16 @@ class _Jobs:
     def __init__(self, work: Workload, span_ns: int, warm_up_ns: int, bursts: float | None) -> None:
         self.work, self.span_ns, self.warm_up_ns = work, span_ns, warm_up_ns
         self.bursts = bursts
-        self.groups: list[list[tuple[Model, int, bool]]] = []
+        self.groups: list[list[tuple[Model, int, bool, bool]]] = []
 
-    def add(self, model: Model, seeds: Sequence[int], *, scatter: bool = False) -> None:
-        """Add a group of runs."""
-        self.groups.append([(model, seed, scatter) for seed in seeds])
+    def add(self, model: Model, seeds: Sequence[int], *, warm: bool, scatter: bool = False) -> None:
+        """Add a group of runs: behind the warm-up or not, from random places or not."""
+        self.groups.append([(model, seed, warm, scatter) for seed in seeds])
+
+    def _warm_up(self, *, warm: bool, scatter: bool) -> int:
+        if scatter:
+            return max(self.warm_up_ns, LEAST_WARM_UP_NS)
+        return self.warm_up_ns if warm else 0
 
     def run(self, on_progress: Progress | None) -> list[Several]:
         """Do all; a result per group."""
@@ -443,7 +457,7 @@ class _Jobs:
         bar = _Bar(len(flat), on_progress)
 
         def one(i: int) -> Figures:
-            model, seed, scatter = flat[i]
+            model, seed, warm, scatter = flat[i]
             work = scattered(self.work, seed) if scatter else self.work
             if scatter:
                 model = model.with_(nr_idle_scan=None, idle_core_hint=None)
@@ -453,7 +467,7 @@ class _Jobs:
                 seed=seed,
                 begin_ns=self.work.begin_ns,
                 span_ns=self.span_ns,
-                warm_up_ns=max(self.warm_up_ns, LEAST_WARM_UP_NS if scatter else 0),
+                warm_up_ns=self._warm_up(warm=warm, scatter=scatter),
                 bursts_per_s=self.bursts,
                 on_progress=bar.of(i, self.work.begin_ns),
             )

@@ -214,7 +214,7 @@ def _groups(facts: pl.LazyFrame, names: Sequence[str]) -> list[dict[str, Any]]:
     figures = [
         pl.len().alias("captures"),
         *((pl.col("status") == s).sum().alias(s) for s in ("ok", "damaged", "failed")),
-        pl.col("hostname").n_unique().alias("machines"),
+        pl.col("hostname").drop_nulls().n_unique().alias("machines"),
         pl.col("kernel").drop_nulls().n_unique().alias("kernels"),
         pl.col("events").sum(),
         pl.col("span_ns").sum(),
@@ -352,7 +352,7 @@ def _sentences(found: Fleet) -> list[str]:
     """The answer in words, each with its n."""
     out = []
     far = [o for o in found.outliers if o["of"] == "group"]
-    alone = [o for o in found.outliers if o["of"] == "capture"]
+    alone = list(dict.fromkeys(o["name"] for o in found.outliers if o["of"] == "capture"))
     if far:
         out.append(
             "Groups that stand out: "
@@ -362,12 +362,9 @@ def _sentences(found: Fleet) -> list[str]:
         out.append(f"None of {len(found.groups)} groups stands out (|z| > {BEYOND} asked for)")
     if alone:
         more = f", {len(alone) - 5} more" if len(alone) > 5 else ""
-        out.append(f"Captures that stand out: {_listed(o['name'] for o in alone[:5])}{more}")
-    bad = found.statuses["damaged"], found.statuses["failed"]
-    if any(bad):
-        out.append(f"Of {found.captures} captures {bad[0]} are damaged and {bad[1]} failed")
+        out.append(f"Captures that stand out: {_listed(alone[:5])}{more}")
     return out
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(n.rpartition("/")[2] for n in names))
+    return ", ".join(n.rpartition("/")[2] for n in names)

@@ -94,6 +94,16 @@ def register(app: typer.Typer) -> None:
                 "more fails. 0: no bound. Default: 2G.",
             ),
         ] = "2G",
+        timeout: Annotated[
+            float,
+            typer.Option(
+                "--timeout",
+                metavar="SECONDS",
+                show_default=False,
+                help="A capture that takes longer fails; 0: no limit. Not with --dask. Default: "
+                "1800.",
+            ),
+        ] = 1800.0,
         dask: Annotated[
             str | None,
             typer.Option(
@@ -166,6 +176,7 @@ def register(app: typer.Typer) -> None:
                 labels=label or (),
                 jobs=jobs,
                 memory=size,
+                limit=timeout,
                 dask=dask,
                 check=check,
                 progress=bar.captures,

@@ -93,7 +93,8 @@ def register(app: typer.Typer) -> None:
                 "--warm-up",
                 metavar="TIME",
                 show_default=False,
-                help="Simulated time before what is measured, for each run. Default: 300ms.",
+                help="Simulated time that another rule gets before it is measured: the recorded "
+                "state is that of the recorded one. Default: 300ms.",
             ),
         ] = "300ms",
         window: Annotated[
