@@ -437,3 +437,33 @@ def test_uncompiled_kernels_give_the_same() -> None:
         return json.loads(done.stdout)
 
     assert run("0") == run("1")
+
+
+#: A wakeup recorded after the wakee's switch-in: clears one mark of the row and sets another.
+_LATE = """
+import json
+from oracle.tiny import run
+got = run('''
+    90   1   0  .  switch S 9
+    100  0   1  .  waking 2 1
+    102  1   0  .  switch R 2
+    103  0   1  .  wakeup 2 1
+    150  1   2  .  switch S 0
+''')
+print(json.dumps(got.wakes, default=int))
+"""
+
+
+@pytest.mark.parametrize("jit", ["0", "1"])
+def test_a_wakeup_after_the_switch_in_is_taken_uncompiled_too(jit: str) -> None:
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", _LATE],
+        env={**os.environ, "TRACEANA_JIT": jit, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert row["quality"] & Quality.SKEW
+    assert not row["quality"] & Quality.NO_WAKEUP

@@ -79,7 +79,7 @@ _AFFINE_IDLE, _AFFINE_SYNC, _WEIGHT_THIS = Affine.IDLE, Affine.SYNC, Affine.WEIG
 #: An idle CPU's sums are read as they stand up to this age (nohz statistics period), ns.
 _STALE = 32_000_000
 #: So many passes without an event between them leave everything at rest (at 1 ms each twice the
-#: 2016 periods after which no load is left). A damaged time may lie centuries ahead.
+#: 2016 periods after which no load is left). A damaged time may lie months ahead.
 _AT_REST = 4096
 #: Votes on a budget: one is worth _VOTE, the old ones fade by 1/32 with each, and another budget
 #: takes over when it is ahead by more than _AHEAD.

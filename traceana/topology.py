@@ -92,7 +92,7 @@ def learned(llc: Iterable[int]) -> pa.Table:
 
 
 def shaped(sockets: int, cores: int, threads: int) -> pa.Table:
-    """The topology of so many sockets, cores a socket and threads a core; one LLC and node a socket.
+    """The topology of so many sockets, cores a socket, threads a core; one LLC and node a socket.
 
     Threads are numbered as on x86: the first ones of all cores, then the second ones.
     """
