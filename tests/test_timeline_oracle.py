@@ -450,7 +450,7 @@ got = run('''
     103  0   1  .  wakeup 2 1
     150  1   2  .  switch S 0
 ''')
-print(json.dumps(got.wakes(), default=int))
+print(json.dumps(got.wakes(2), default=int))
 """
 
 
