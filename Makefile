@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.stamp
 SAMPLE ?= sample_traces/pp6-base.dat
 REPORT ?= build/report.html
 
-.PHONY: help setup test report lint type check bench bench-data bench-long fuzz man wheel clean
+.PHONY: help setup test report lint type check bench bench-batch bench-data bench-long fuzz man wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-long: $(STAMP) ## time per event and memory of 5 and of 50 million events 
 
 man: $(STAMP) ## write the man page anew from the program's help
 	$(BIN)/python -m traceana.cli.manual > docs/traceana.1
+
+bench-batch: $(STAMP) ## 200 captures in a batch that is killed, on Dask, by two workers; a fleet of 1,000
+	$(BIN)/python tests/bench/batch.py $(ARGS)
 
 fuzz: $(STAMP) ## read some 400,000 damaged inputs of all forms (ARGS="--only FORM")
 	$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -99,7 +99,8 @@ def shaped(sockets: int, cores: int, threads: int) -> pa.Table:
     n = sockets * cores
     of = [c % n // cores for c in range(n * threads)]
     rows = [CpuRow(c, c % n, s, node=s, socket=s) for c, s in enumerate(of)]
-    return build(rows, "assumed")
+    # Nothing is assumed of a machine that somebody has described.
+    return build(rows, "header")
 
 
 def from_perf_header(header: HeaderTopology, issues: IssueLog) -> pa.Table | None:

@@ -45,8 +45,8 @@ Exit status:
     1  done, and a --fail-on of `compare` holds
     2  usage: unknown option, wrong value, missing argument
     3  input refused: not a capture, unreadable, or of a kind that cannot serve
-    4  a result is given, but the file was cut or damaged; with --fail-on-loss
-       also when the recorder lost events
+    4  a result is given, but the file (of a batch: some capture) was cut or
+       damaged; with --fail-on-loss also when the recorder lost events
     5  opened, but without an event that the verb needs
     6  a rule file failed; the results of the other rules are given
     7  --read-mode strict: records contradict each other, no result
