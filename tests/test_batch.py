@@ -312,7 +312,7 @@ class TestInputs:
         assert both.read("/d/xhost-a/kernel-6.1.dat") == {}
         assert both.read("/d/host-a/kernel-6.1.dat.xz") == {}
         assert Labels("{n}-*.dat").read("/d/pp6-base.dat") == {"n": "pp6"}
-        for wrong in ("host", "{a}-{a}", "{a-b}", "{}", "{A}{a}"):
+        for wrong in ("host", "{a}-{a}", "{a-b}", "{}", "{A}{a}", "{a}{", "}{a}", "{a}}"):
             with pytest.raises(UsageError):
                 Labels(wrong)
 

@@ -591,6 +591,14 @@ def test_activity_is_not_sold_as_a_gain(shared: Path) -> None:
         assert word not in text + " ".join(told.sentences)
 
 
+@pytest.mark.parametrize("counters", [(100.0, 100.0), (0.0, 0.0), (100.4, 100.3)])
+def test_equal_counters_are_no_difference(counters: tuple[float, float]) -> None:
+    a, b = counters
+    told = compare([BASE], [SHORT], throughput=([a], [b])).sentences[0]
+    assert "no difference to speak of" in told
+    assert "did more" not in told and "did less" not in told
+
+
 # --- conditions ---
 
 

@@ -276,6 +276,9 @@ class Labels:
         wrong = [n for n in self.names if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", n)]
         if wrong:
             raise UsageError(f"--label {template}: {{{wrong[0]}}} is no name (letters, digits, _)")
+        rest = re.sub(r"\{[^{}]*\}", "", template)
+        if "{" in rest or "}" in rest:
+            raise UsageError(f"--label {template}: braces that do not match")
         if not self.names or len(self.names) != len({n.lower() for n in self.names}):
             raise UsageError(
                 f"--label {template}: give parts such as {{host}}, each once "

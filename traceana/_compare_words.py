@@ -136,15 +136,18 @@ def _told(row: Row) -> str:
 
 
 def sentences(
-    rows: Sequence[Row], problems: Sequence[Problem], runs_a: int, runs_b: int
+    rows: Sequence[Row], problems: Sequence[Problem], runs_a: int, runs_b: int, least: float
 ) -> list[str]:
-    """What the comparison comes to: differences, activity, throughput, what it cannot see."""
+    """What the comparison comes to: differences, activity, throughput, what it cannot see.
+
+    ``least`` is the smallest relative difference that is spoken of.
+    """
     mine = {r.metric: r for r in rows if r.scope == "all"}
     counted = mine.get("throughput_per_s")
     out = [_differences(mine), *_activity(mine)]
     known = counted is not None and counted.difference is not None
     # What was got done comes first where it is known.
-    out.insert(0 if known else len(out), _throughput(mine))
+    out.insert(0 if known else len(out), _throughput(mine, least))
     out += _idle_bins(mine)
     if max(runs_a, runs_b) == 1:
         out.append(
@@ -222,7 +225,7 @@ def _idle_bins(mine: dict[str, Row]) -> list[str]:
     return [text + "."]
 
 
-def _throughput(mine: dict[str, Row]) -> str:
+def _throughput(mine: dict[str, Row], least: float) -> str:
     row = mine.get("throughput_per_s")
     if row is None or row.a is None or row.b is None:
         return (
@@ -241,6 +244,8 @@ def _throughput(mine: dict[str, Row]) -> str:
         and activity.real
     ):
         against = ", although wakeups per second went the other way"
+    if abs(row.b - row.a) < least * abs(row.a) or row.a == row.b:
+        return f"By the workload's own counter there is no difference to speak of: {told}."
     if row.verdict == "cannot_say":
         return (
             f"By the workload's own counter B did {direction}: {told}{against} (one number a side: "

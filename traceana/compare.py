@@ -241,7 +241,7 @@ def compare_taken(a: Sequence[Taken], b: Sequence[Taken], *, least: float = LEAS
     ]
     rows = _adjusted(rows)
     found = problems(a, b)
-    return Comparison(a, b, rows, found, least, sentences(rows, found, len(a), len(b)))
+    return Comparison(a, b, rows, found, least, sentences(rows, found, len(a), len(b), least))
 
 
 def _there(scope: str, metric: Metric, taken: Sequence[Taken]) -> bool:

@@ -280,8 +280,9 @@ def _made(
         idle_high=idle_high,
         idle_ns=idle_ns,
         delay=Spread.of(delays),
-        window=Spread.of(found.visible - found.read_lo),
-        window_hi=Spread.of(found.visible_hi - found.read_lo),
+        # A damaged time may lie before the waking; a window ends no earlier than it begins.
+        window=Spread.of(np.maximum(found.visible - found.read_lo, 0)),
+        window_hi=Spread.of(np.maximum(found.visible_hi - found.read_lo, 0)),
         collisions=table,
         facts=facts,
         probe=probe_of(cap, timeline),
