@@ -69,7 +69,9 @@ def history(
         woke, who was moved), wait_ns, delay_ns, run_ns, state (letters), waker, other (who was
         woken), cpu_from, cpu_to. Null: not known, or not of this kind of row.
     """
-    parts = [_ran(timeline, idle=idle)]
+    parts = [_ran(timeline)]
+    if idle:
+        parts.append(_idle(timeline))
     if wakeups:
         parts.append(_wakes(timeline))
     if migrations:
@@ -96,7 +98,7 @@ def _table(n: int, **columns: Array | list[str] | str) -> pa.Table:
     return pa.table(out, schema=SCHEMA)
 
 
-def _ran(timeline: Timeline, *, idle: bool) -> pa.Table:
+def _ran(timeline: Timeline) -> pa.Table:
     s = timeline.raw["slices"]
     order = np.lexsort((np.where(s["start"] == NULL, s["end"], s["start"]), s["task"]))
     task, cpu = s["task"][order], s["cpu"][order]
@@ -114,9 +116,7 @@ def _ran(timeline: Timeline, *, idle: bool) -> pa.Table:
     delay = np.where(woken != NULL, woken, delay)
     run = np.where((start != NULL) & (end != NULL), end - start, NULL)
     classes = np.array([-1 if c is None else c for c in timeline.tasks["class"].to_pylist()])
-    keep = (end != NULL) & (reason != EndReason.CUT)
-    if not idle:
-        keep &= classes[task] != TaskClass.IDLE
+    keep = (end != NULL) & (reason != EndReason.CUT) & (classes[task] != TaskClass.IDLE)
     letters = {int(v): state_text(int(v)) for v in np.unique(s["state"])}
     states = [letters[v] for v in s["state"][order][keep].tolist()]
     return _table(
@@ -130,6 +130,24 @@ def _ran(timeline: Timeline, *, idle: bool) -> pa.Table:
         run_ns=run[keep],
         state=states,
         waker=waker[keep],
+    )
+
+
+def _idle(timeline: Timeline) -> pa.Table:
+    """Rows of the idle tasks: theirs are the idle gaps."""
+    gaps = timeline.raw["gaps"]
+    tasks = timeline.tasks.to_pylist()
+    of_cpu = {t["cpu"]: t["task"] for t in tasks if t["class"] == TaskClass.IDLE}
+    ended = gaps[gaps["end"] != NULL]
+    start, end = ended["start"], ended["end"]
+    return _table(
+        len(ended),
+        ts=end,
+        cpu=ended["cpu"],
+        what="ran",
+        task=np.array([of_cpu.get(c, -1) for c in ended["cpu"].tolist()], np.int32),
+        run_ns=np.where(start != NULL, end - start, NULL),
+        state=["R"] * len(ended),
     )
 
 
