@@ -98,7 +98,7 @@ def test_perfetto_is_what_a_foreign_decoder_reads(tmp_path: Path) -> None:
     with path.open("wb") as file:
         export.to_perfetto(cap, file)
     text = subprocess.run(
-        [protoc, "--decode_raw"], stdin=path.open("rb"), capture_output=True, check=True
+        [protoc, "--decode_raw"], input=path.read_bytes(), capture_output=True, check=True
     ).stdout.decode()
     # FtraceEvent.sched_switch is field 4 of field 2 of a bundle.
     assert text.count("\n      4 {") == cap.counts["sched_switch"]
