@@ -272,7 +272,7 @@ def _live(tasks: NDArray[Any], n_cpus: int, *, hz: int) -> NDArray[Any]:
     for name in ("prev", "next", "in_list", "timer_cpu", "sender", "box", "row", "last_wakee"):
         live[name] = -1
     live["recent"] = -1
-    live["waker"] = -1
+    live["waker"] = live["booked"] = -1
     live["weight"] = 1024
     live["prio"] = 120
     live["allowed"] = -1
