@@ -319,14 +319,17 @@ def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
         return
     row = m.llcs[m.cpus[c].llc]
     total = 0
+    pct = m.pct_smt if row.weight > 1 else m.pct
     o: Any = row.first
     for _ in range(row.weight):
+        if m.cpus[o].core != m.cpus[row.first].core:
+            pct = m.pct  # more than one core: the domain is not that of SMT
         if F[o].nr == 0 and g.now - F[o].last_update >= _STALE:
             update_cfs(F[o], g.now)
         total += cpu_util(F[o])
         o = m.cpus[o].next_llc
     row.sum_util = total
-    row.nr_idle_scan = nr_idle_scan(total, row.weight, m.pct if row.weight > 2 else m.pct_smt)
+    row.nr_idle_scan = nr_idle_scan(total, row.weight, pct)
 
 
 @step
