@@ -15,18 +15,22 @@ Left out: the truth of double bookings, clusters, isolated CPUs, measured utilis
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 from oracle import path_oracle
-from oracle.balance_oracle import CORE, Balance, Cpu
+from oracle.balance_oracle import CORE, Balance
+from oracle.cpu_oracle import Cpu
 from oracle.fair_oracle import IDLE, Stand, Task
 
 from traceana._sim_state import Op
 from traceana._sim_types import FAR, Row
 from traceana.simulate import Model, Work
 
-#: What each step of a CPU's life yields: the instant at which it goes on.
-Life = Iterator[int]
+T = TypeVar("T")
+#: A part of a CPU's life: yields the instants at which it goes on, and may come to a result.
+Part = Generator[int, None, T]
+Life = Part[None]
 
 #: A waker, or a CPU that is about to choose, looks again after so long.
 SPIN, LOCK = 50, 100
@@ -306,7 +310,7 @@ class Machine(Balance):
             waker.last_wakee = task
             waker.flips += 1
 
-    def ask(self, cpu: Cpu, waker: Task, task: Task, home: Cpu, sync: bool) -> dict[str, object]:
+    def ask(self, cpu: Cpu, waker: Task, task: Task, home: Cpu, sync: bool) -> dict[str, Any]:
         cpus = self.cpus
         llcs = range(len(self.scan))
         # Since 7.2 SCHED_IDLE tasks are not put beside others of their kind (section 1.2).
@@ -398,7 +402,7 @@ class Machine(Balance):
             task.stand = Stand.ASLEEP
             cpu.load.dequeue(task.load, self.now)
 
-    def choose_under_lock(self, cpu: Cpu) -> Iterator[int]:
+    def choose_under_lock(self, cpu: Cpu) -> Part[Task | None]:
         """The same; who has raised nr_running and not yet enqueued is waited for."""
         task = self.choose(cpu)
         while task is None and cpu.lockers:
@@ -410,7 +414,7 @@ class Machine(Balance):
         cpu.rq.leave(task)
         task.stand = Stand.RUNNING
 
-    def find_work(self, cpu: Cpu) -> Iterator[int]:
+    def find_work(self, cpu: Cpu) -> Part[Task | None]:
         """Newidle balance (section 8.3), then the idle task; returns at the switch."""
         begun, tried, level = self.now, 0, CORE
         cpu.idle_stamp = cpu.clock
@@ -518,7 +522,7 @@ class Machine(Balance):
 
     # --- scripts ---
 
-    def script(self, cpu: Cpu) -> Iterator[int]:
+    def script(self, cpu: Cpu) -> Part[bool]:
         """Go on with the script, up to a step that takes time; whether it runs in circles."""
         task = cpu.current
         if task.left is not None:

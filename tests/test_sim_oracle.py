@@ -117,7 +117,9 @@ def compare(work: Workload, model: Model, *, end: int, seed: int) -> int:
     """Both ways; returns the number of events."""
     run = simulate(work, model, end_ns=end, seed=seed)
     columns = run.columns
-    kernel = list(zip(*(getattr(columns, name).tolist() for name in EVENT.names), strict=True))
+    kernel = list(
+        zip(*(getattr(columns, name).tolist() for name in EVENT.names or ()), strict=True)
+    )
     oracle = Machine(work, model, seed=seed, begin=0, end=end)
     assert oracle.run() == kernel
     live = run.live

@@ -137,7 +137,9 @@ class Bench:
             cost if x is None else x
             for x in (model.newidle_cost_ns, model.hot_cost_ns, model.floor_cost_ns)
         )
-        self.costs = (model.costs if model.costs is not None else constant_costs()).tolist()
+        self.costs: list[list[int]] = (
+            model.costs if model.costs is not None else constant_costs()
+        ).tolist()
         self.seed, self.draws = mixed(seed), 0
         self.smt_slow = round(model.smt_slowdown * 1024)
         self.rows: list[tuple[int, ...]] = []
