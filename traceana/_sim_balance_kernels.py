@@ -322,8 +322,11 @@ def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
         return
     row = m.llcs[m.cpus[c].llc]
     total = 0
+    pct = m.pct_smt if row.weight > 1 else m.pct
     o: Any = row.first
     for _ in range(row.weight):
+        if m.cpus[o].core != m.cpus[row.first].core:
+            pct = m.pct  # more than one core: the domain is not that of SMT
         phase = g.cpus[o].tick_phase
         ticked = (g.now - phase) // g.tick * g.tick + phase
         if m.cpus[o].nr == 0 or F[o].last_update < ticked:
@@ -331,7 +334,7 @@ def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
         total += cpu_util(F[o])
         o = m.cpus[o].next_llc
     row.sum_util = total
-    row.nr_idle_scan = nr_idle_scan(total, row.weight, m.pct if row.weight > 2 else m.pct_smt)
+    row.nr_idle_scan = nr_idle_scan(total, row.weight, pct)
 
 
 @step

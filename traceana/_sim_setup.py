@@ -164,6 +164,9 @@ class State:
         if model.tick_phase_ns is not None:
             cpus["tick_phase"] = np.asarray(model.tick_phase_ns[:n_cpus]) % tick
         spread = np.array([_mixed(seed + 7919 * (c + 1)) for c in range(n_cpus)])
+        llc = self.machines[0]["cpus"]["llc"][:n_cpus]
+        for row in range(int(self.machines[0]["n_llcs"])):
+            cpus["rank"][llc == row] = np.arange(np.count_nonzero(llc == row))
         interval = self.machines[0]["llcs"]["weight"][self.machines[0]["cpus"]["llc"][:n_cpus]]
         cpus["balanced"] = begin_ns - spread % np.maximum(interval * 1_000_000, 1)
 
@@ -216,7 +219,9 @@ class State:
         for row in range(int(m["n_llcs"])):
             members = np.flatnonzero(llc == row)
             weight = max(len(members), 1)
-            scan = scan_budget(int(util[members].sum()), weight)
+            one_core = weight > 1 and len(set(m["cpus"]["core"][members].tolist())) == 1
+            pct = int(m["pct_smt"] if one_core else m["pct"])
+            scan = scan_budget(int(util[members].sum()), weight, pct)
             hint = 0
             if m["smt"]:
                 cores = m["cpus"]["core"][: self.n_cpus]
@@ -361,11 +366,11 @@ def _sim(
         ("mig_floor", model.floor_cost_ns),
     ):
         g[name] = model.migration_cost_ns if given is None else given
-    forms = {"plain": (0, 0), "slice": (1, 0), "min_granularity": (1, 0), "second": (3, 0)}
+    forms = ("plain", "slice", "min_granularity", "second")
     if model.yield_form not in forms:
         raise UsageError(f"yield form {model.yield_form!r}; one of {', '.join(forms)}")
-    g["yield_form"] = forms[model.yield_form][0]
-    g["penalty"] = g["latency"] // 2 if model.yield_form == "slice" else g["min_gran"]
+    g["yield_form"] = forms.index(model.yield_form)
+    g["yield_moves"] = v >= (6, 12)
     g["free"] = -1
     cpus = g["cpus"]
     for name in (

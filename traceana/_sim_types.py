@@ -160,6 +160,7 @@ class Cpu:
     balanced: int  # when it was last
     failed: int  # periodic balances that moved nothing
     tick_phase: int
+    rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
     unseen: int  # wakeups that found it idle from elsewhere and are not visible
@@ -257,7 +258,8 @@ class Sim:
     gate_pending: int
     refresh: int  # SIS_UTIL: nr_idle_scan is renewed
     hint: int
-    yield_form: int
+    yield_form: int  # 1, 2: the yielder's vruntime moves by a slice, a min granularity; 3 "second"
+    yield_moves: int  # EEVDF, since 6.12: sched_yield() moves the vruntime to the deadline
 
     hz: int
     tick: int
@@ -268,7 +270,6 @@ class Sim:
     mig_newidle: int
     mig_hot: int
     mig_floor: int
-    penalty: int  # yield_to: what the yielder's vruntime is moved by, ns
 
     stuck: int  # scripts that went round without using time
     switches: int

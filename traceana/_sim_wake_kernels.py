@@ -16,7 +16,7 @@ from typing import Any
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_enqueue, pelt_new, task_h_load
 from traceana._sim_events_kernels import emit_migrate, emit_wakeup, emit_waking
-from traceana._sim_queue_kernels import charge, enqueue, place, preempts
+from traceana._sim_queue_kernels import charge, dequeue, enqueue, keep_lag, place, preempts
 from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
@@ -34,8 +34,8 @@ __all__ = [
     "on_wakeup",
 ]
 
-_LOOK, _BOOK, _SHOW, _WAKEUP, _WAKE_END = (
-    Phase.LOOK, Phase.BOOK, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END,
+_LOOK, _BOOK, _SHOW, _WAKEUP, _WAKE_END, _LEAVE = (
+    Phase.LOOK, Phase.BOOK, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END, Phase.LEAVE,
 )  # fmt: skip
 _QUEUED, _ASLEEP, _WAKING, _DELAYED = Stand.QUEUED, Stand.ASLEEP, Stand.WAKING, Stand.DELAYED
 _C_LOOK, _C_SCAN, _C_BOOK = COSTS.index("look"), COSTS.index("scan"), COSTS.index("book")
@@ -95,6 +95,27 @@ def add_nr(g: Any, m: Any, T: Any, c: int, t: int, by: int) -> None:
 
 
 @step
+def _requeue_delayed(g: Any, T: Any, c: int, t: int) -> None:
+    """requeue_delayed_entity(), since 6.12: it is still queued; what it is owed by now is forgotten
+    (DELAY_ZERO), so it is placed anew at the average.
+    """
+    k = g.cpus[c]
+    e = T[t]
+    keep_lag(g, T, c, t)
+    e.stand = _QUEUED
+    if e.lag <= 0:
+        return
+    e.lag = 0
+    # A CPU that has not chosen yet puts it back itself.
+    on_list = k.curr != t or k.phase != _LEAVE or k.chosen != -1
+    if on_list:
+        dequeue(g, T, c, t)
+    place(g, T, c, t, 0, 0)
+    if on_list:
+        enqueue(g, T, c, t)
+
+
+@step
 def do_enqueue(
     g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int, t: int, on: int, new: int
 ) -> None:
@@ -102,8 +123,7 @@ def do_enqueue(
     charge(g, T, E, c, on)
     e = T[t]
     if e.stand == _DELAYED:
-        # Since 6.12: it is still queued; what it is owed is forgotten (DELAY_ZERO).
-        e.stand = _QUEUED
+        _requeue_delayed(g, T, c, t)
         m.cpus[c].delayed -= 1
         return
     if e.moved != 0:
@@ -162,13 +182,13 @@ def _record_wakee(g: Any, T: Any, waker: int, t: int) -> None:
 
 
 @step
-def _scanned(m: Any, w: Any, cpu: int) -> int:
-    """About how many CPUs the search looked at, beyond the first few."""
+def _scanned(g: Any, m: Any, w: Any, cpu: int) -> int:
+    """About how many CPUs the search looked at, beyond the first few: steps round the LLC."""
     if w.step < _S_CORE:
         return 0
     llc = m.llcs[m.cpus[w.target].llc]
     if w.step == _S_CPU or w.step == _S_CORE:
-        ahead = cpu - w.target
+        ahead = g.cpus[cpu].rank - g.cpus[w.target].rank
         return ahead if ahead > 0 else ahead + llc.weight
     if w.step == _S_BUDGET:
         return max(llc.nr_idle_scan, 0)
@@ -236,7 +256,7 @@ def _ask(
             if allowed_on(T, A, t, cpu):
                 break
             cpu = other
-    k.wake_cost += draw(g, _C_SCAN) * _scanned(m, w, cpu)
+    k.wake_cost += draw(g, _C_SCAN) * _scanned(g, m, w, cpu)
     return cpu
 
 
@@ -323,7 +343,7 @@ def on_look(
         k.wake_kind = _DECIDED
         e.stand = _WAKING
     if e.off_at > g.now:
-        apart = m.cpus[home].llc != m.cpus[c].llc
+        apart = m.cpus[home].llc != m.cpus[c].llc and g.wakelist >= 0
         if home != c and (apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)):
             # Step 6: it goes on the list of the CPU that is still switching away from it.
             k.wake_kind = _ON_CPU
@@ -381,7 +401,7 @@ def on_book(g: Any, m: Any, T: Any, E: Any, c: int) -> None:
         e.exec_start = _COLD
         e.cpu = d
         own = draw(g, _C_MIGRATE)
-    apart = m.cpus[d].llc != m.cpus[c].llc
+    apart = m.cpus[d].llc != m.cpus[c].llc and g.wakelist >= 0
     k.remote = 0
     if d != c and (apart or (g.wakelist == 2 and m.cpus[d].nr == 0)):
         k.remote = 1
