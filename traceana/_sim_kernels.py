@@ -99,7 +99,7 @@ def _start(g: Any, m: Any, T: Any, S: Any, P: Any, F: Any, B: Any, H: Any) -> No
         c = e.cpu
         k = g.cpus[c]
         e.v += k.min_v
-        e.deadline = e.v + g.slice
+        e.deadline = e.v + g.slice * 1024 // e.weight
         if e.prio >= 100 and e.stand != 0:
             pelt_seed(P, t, F, c, g.now, P[t].util_avg, P[t].util_avg)
         if e.stand == _RUNNING and k.curr < g.n_tasks:

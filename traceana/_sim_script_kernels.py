@@ -160,7 +160,7 @@ def _yield(g: Any, T: Any, E: Any, c: int, to: int) -> None:
     g.yields += 1
     charge(g, T, E, c, c)
     near = -1
-    if to >= 0 and T[to].stand == _QUEUED:
+    if to >= 0:
         if T[to].cpu == c:
             near = to
         else:
@@ -268,8 +268,12 @@ def on_run(
                 _fork(g, m, T, A, c, s.task)
                 return
             continue
-        if code == _O_YIELD or code == _O_YIELD_TO:
-            _yield(g, T, E, c, s.task if code == _O_YIELD_TO else -1)
+        if code == _O_YIELD:
+            _yield(g, T, E, c, -1)
+            return
+        if code == _O_YIELD_TO and T[s.task].stand == _QUEUED:
+            # yield_to() gives up if its target runs or sleeps.
+            _yield(g, T, E, c, s.task)
             return
     g.stuck += 1
     k.phase = _RUN

@@ -151,7 +151,8 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
     gone = k.curr
     if k.chosen == -1 and gone < g.n_tasks:
         # Once: the second time round is for the lock.
-        if T[gone].stand == _DELAYED:
+        if T[gone].stand == _DELAYED or T[gone].stand == _QUEUED:
+            # It stays on the queue; it may have been woken already.
             enqueue(g, T, c, gone)
         else:
             add_nr(g, m, T, c, gone, -1)
@@ -334,6 +335,7 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     forget(g, c, t)
     if k.tick_at >= FAR:
         k.tick_at = next_tick(g, c)
+    e.booked = -1
     if e.row >= 0:
         if L[e.row].wakee == t:
             L[e.row].run_ts = g.now

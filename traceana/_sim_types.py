@@ -141,6 +141,7 @@ class Cpu:
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
+    found: int  # 1: it found its CPU idle, another one than its own, and does not show yet
 
     idle_since: int
     idle_ns: int
@@ -164,10 +165,11 @@ class Cpu:
     balanced: int  # when it was last
     failed: int  # periodic balances that moved nothing
     tick_phase: int
+    rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
-    unseen: int  # bookings that chose it and are not visible
-    first: int  # task whose booking is the first of the idle episode
+    unseen: int  # wakeups that found it idle from elsewhere and are not visible
+    first: int  # task whose booking is the first of those of the idle episode
 
 
 class Live:
@@ -225,6 +227,9 @@ class Live:
     look_ts: int
     show_ts: int
     waker: int
+    from_cpu: int  # CPU of the waker
+    chosen_ts: int  # end of the selection
+    booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
 
@@ -260,7 +265,8 @@ class Sim:
     gate_pending: int
     refresh: int  # SIS_UTIL: nr_idle_scan is renewed
     hint: int
-    yield_form: int
+    yield_form: int  # 1, 2: the yielder's vruntime moves by a slice, a min granularity; 3 "second"
+    yield_moves: int  # EEVDF, since 6.12: sched_yield() moves the vruntime to the deadline
 
     hz: int
     tick: int
@@ -271,7 +277,6 @@ class Sim:
     mig_newidle: int
     mig_hot: int
     mig_floor: int
-    penalty: int  # yield_to: what the yielder's vruntime is moved by, ns
 
     stuck: int  # scripts that went round without using time
     switches: int
@@ -338,9 +343,10 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met. `episode` is the row of
-#: the first one; `kind` 0 strict (the earlier one was not visible), 1 the false-idle window of
-#: kernels up to 6.1, -1 the first itself.
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
+#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
+#: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
     (
         np.record,
@@ -348,8 +354,8 @@ TRUTH = np.dtype(
             [
                 (name, "i8")
                 for name in (
-                    "episode", "kind", "cpu", "wakee", "waker", "waking_ts", "look_ts",
-                    "visible_ts", "wakeup_ts", "run_ts",
+                    "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
+                    "chosen_ts", "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]
         ),

@@ -16,7 +16,7 @@ from typing import Any
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_enqueue, pelt_new, task_h_load
 from traceana._sim_events_kernels import emit_migrate, emit_wakeup, emit_waking
-from traceana._sim_queue_kernels import charge, enqueue, place, preempts
+from traceana._sim_queue_kernels import charge, dequeue, enqueue, keep_lag, place, preempts
 from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
@@ -35,8 +35,8 @@ __all__ = [
     "on_wakeup",
 ]
 
-_LOOK, _BOOK, _CHARGE, _SHOW, _WAKEUP, _WAKE_END = (
-    Phase.LOOK, Phase.BOOK, Phase.CHARGE, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END,
+_LOOK, _BOOK, _CHARGE, _SHOW, _WAKEUP, _WAKE_END, _LEAVE = (
+    Phase.LOOK, Phase.BOOK, Phase.CHARGE, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END, Phase.LEAVE,
 )  # fmt: skip
 _QUEUED, _ASLEEP, _WAKING, _DELAYED = Stand.QUEUED, Stand.ASLEEP, Stand.WAKING, Stand.DELAYED
 _C_LOOK, _C_SCAN, _C_BOOK = COSTS.index("look"), COSTS.index("scan"), COSTS.index("book")
@@ -99,12 +99,32 @@ def add_nr(g: Any, m: Any, T: Any, c: int, t: int, by: int) -> None:
 
 
 @step
+def _requeue_delayed(g: Any, T: Any, c: int, t: int) -> None:
+    """requeue_delayed_entity(), since 6.12: it is still queued; what it is owed by now is forgotten
+    (DELAY_ZERO), so it is placed anew at the average.
+    """
+    k = g.cpus[c]
+    e = T[t]
+    keep_lag(g, T, c, t)
+    e.stand = _QUEUED
+    if e.lag <= 0:
+        return
+    e.lag = 0
+    # A CPU that has not chosen yet puts it back itself.
+    on_list = k.curr != t or k.phase != _LEAVE or k.chosen != -1
+    if on_list:
+        dequeue(g, T, c, t)
+    place(g, T, c, t, 0, 0)
+    if on_list:
+        enqueue(g, T, c, t)
+
+
+@step
 def do_enqueue(g: Any, m: Any, T: Any, P: Any, F: Any, c: int, t: int, new: int) -> None:
     """enqueue_task() of a task that wakes; the run time of the current one has been told."""
     e = T[t]
     if e.stand == _DELAYED:
-        # Since 6.12: it is still queued; what it is owed is forgotten (DELAY_ZERO).
-        e.stand = _QUEUED
+        _requeue_delayed(g, T, c, t)
         m.cpus[c].delayed -= 1
         return
     if e.moved != 0:
@@ -139,7 +159,9 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
     e.waking_ts = g.now
     e.wakes += 1
     e.waker = k.curr
+    e.from_cpu = c
     k.wakee = t
+    k.found = 0
     k.wake_from = g.now
     k.wake_cost = 0
     k.wake_sync = sync
@@ -161,7 +183,7 @@ def _record_wakee(g: Any, T: Any, waker: int, t: int) -> None:
 
 
 @step
-def _scanned(m: Any, w: Any, cpu: int) -> int:
+def _scanned(g: Any, m: Any, w: Any, cpu: int) -> int:
     """How long the search took beyond the shortest that moves a task, in looks at a CPU ("scan").
 
     From when each step reads what (``_replay_changes.Offsets``, measured on 6.1; a look takes 63
@@ -179,7 +201,7 @@ def _scanned(m: Any, w: Any, cpu: int) -> int:
         threads += 1
         o = m.cpus[o].next_sibling
     cores = llc.weight // threads
-    ahead = cpu - w.target
+    ahead = g.cpus[cpu].rank - g.cpus[w.target].rank
     if ahead <= 0:
         ahead += llc.weight
     if w.step == _S_CPU:
@@ -250,7 +272,7 @@ def _ask(
             if allowed_on(T, A, t, cpu):
                 break
             cpu = other
-    k.wake_cost += draw(g, _C_SCAN) * _scanned(m, w, cpu)
+    k.wake_cost += draw(g, _C_SCAN) * _scanned(g, m, w, cpu)
     return cpu
 
 
@@ -283,8 +305,10 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
     row.cpu = cpu
     row.wakee = task
     row.waker = e.waker
+    row.this_cpu = e.from_cpu
     row.waking_ts = e.waking_ts
     row.look_ts = e.look_ts
+    row.chosen_ts = e.chosen_ts
     row.visible_ts = e.show_ts
     row.wakeup_ts = -1
     row.run_ts = -1
@@ -294,10 +318,13 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
 
 @step
 def _book_idle(g: Any, m: Any, T: Any, L: Any, d: int, t: int) -> None:
-    """Keep account of the bookings of an idle CPU: which one meets another."""
+    """Keep account of the bookings of an idle CPU by others: which one meets another."""
     k = g.cpus[d]
-    if k.first < 0:
+    T[t].booked = d
+    if k.first < 0 or T[k.first].booked != d:
+        # None yet, or it was pulled elsewhere and has run there.
         k.first = t
+        k.episode = -1
         return
     kind = 0 if k.unseen > 0 else 1
     if kind == 0:
@@ -331,7 +358,7 @@ def on_look(
         k.wake_kind = _DECIDED
         e.stand = _WAKING
     if e.off_at > g.now:
-        apart = m.cpus[home].llc != m.cpus[c].llc
+        apart = m.cpus[home].llc != m.cpus[c].llc and g.wakelist >= 0
         if home != c and (apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)):
             # Step 6: it goes on the list of the CPU that is still switching away from it.
             k.wake_kind = _ON_CPU
@@ -357,10 +384,12 @@ def on_look(
         before = k.wake_cost
         k.wake_to = _ask(g, m, w, T, P, F, A, c, p, decide, mainline)
         d = k.wake_to
-        if idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
-            _book_idle(g, m, T, L, d, t)
         searched = k.wake_cost - before
-    g.cpus[k.wake_to].unseen += 1
+        e.chosen_ts = g.now + searched
+        if d != c and idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
+            _book_idle(g, m, T, L, d, t)
+            k.found = 1
+            g.cpus[d].unseen += 1
     m.cpus[k.wake_to].booked += 1
     k.phase = _BOOK
     k.at = g.now + searched + draw(g, _C_BOOK)
@@ -384,7 +413,7 @@ def on_book(g: Any, m: Any, T: Any, E: Any, c: int) -> None:
             e.moved = 1
         e.exec_start = _COLD
         e.cpu = d
-    apart = m.cpus[d].llc != m.cpus[c].llc
+    apart = m.cpus[d].llc != m.cpus[c].llc and g.wakelist >= 0
     k.remote = 0
     if d != c and (apart or (g.wakelist == 2 and m.cpus[d].nr == 0)):
         k.remote = 1
@@ -425,7 +454,8 @@ def on_show(g: Any, m: Any, T: Any, L: Any, c: int) -> None:
     if e.row >= 0 and L[e.row].wakee == t:
         L[e.row].visible_ts = g.now
     booked = k.wake_kind == _DECIDED or k.wake_kind == _PINNED
-    if booked:
+    if k.found != 0:
+        k.found = 0
         o.unseen -= 1
     if k.remote != 0:
         m.cpus[d].pending = 1

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traceana import schema
 from traceana._sim_state import Op
 from traceana._workload_marks import Mark, Marks, Outcome
 
-__all__ = ["DEFAULT_WAKE_NS", "WakeCosts", "clean", "measure_wakes", "ways_of"]
+__all__ = ["DEFAULT_WAKE_NS", "WakeCosts", "clean", "measure_wakes", "scale_of", "ways_of"]
 
 Array = npt.NDArray[Any]
 NULL = -(2**63)
@@ -26,6 +27,9 @@ NULL = -(2**63)
 DEFAULT_WAKE_NS = (1940, 1500, 1900, 1850, 1500, 1900)
 _DEFAULT_WAY_NS = (0, 2550, 0, 860, 3300, 0)
 REFERENCE = 820
+#: There, the shortest ways of wakeups: to sched_migrate_task; to sched_wakeup of an idle CPU, and
+#: of the waker's own, both without a migration.
+_WAYS_NS = (860, 1944, 2400)
 #: An outcome's cost is what this share of its wakeups undercut …
 _SHORTEST = 2
 #: … if that is not so much more than the default: then the wakers went on to work of their own.
@@ -56,6 +60,33 @@ class WakeCosts:
     way: Array
 
 
+def scale_of(event_cost_ns: int | None, w: Array) -> float:
+    """How much longer than on the machine of the known offsets everything takes.
+
+    By what recording an event costs; that is only bounded from above by what is recorded one after
+    the other, so nothing that is known as a whole may come out longer than it was.
+
+    Parameters
+    ----------
+    w : rows of wakeups
+    """
+    scale = (event_cost_ns or REFERENCE) / REFERENCE
+    w = w[(w["kind"] == schema.WakeKind.DECIDED) & (w["context"] == schema.WakeContext.TASK)]
+    w = w[(w["waking"] != NULL) & (w["wakeup"] != NULL)]
+    stays = w["mig"] == NULL
+    remote = w["queueing"] == schema.Queueing.REMOTE
+    own = (w["queueing"] == schema.Queueing.DIRECT) & (w["placed"] == w["this_cpu"])
+    ways = (
+        (w["mig"] - w["waking"])[~stays],
+        (w["wakeup"] - w["waking"])[stays & remote & (w["placed_idle"] == 1)],
+        (w["wakeup"] - w["waking"])[stays & own],
+    )
+    for took, there in zip(ways, _WAYS_NS, strict=True):
+        if len(took) >= _FEW:
+            scale = min(scale, float(np.percentile(took, _SHORTEST)) / there)
+    return min(max(scale, 0.05), 4.0)
+
+
 def ways_of(marks: Marks, w: Array) -> Array:
     """From each waking to the last record of the wakeup on the waker's CPU, ns (int64[marks]).
 
@@ -78,16 +109,15 @@ def ways_of(marks: Marks, w: Array) -> Array:
     return out
 
 
-def measure_wakes(marks: Marks, event_cost_ns: int | None, ways: Array) -> WakeCosts:
+def measure_wakes(marks: Marks, scale: float, ways: Array) -> WakeCosts:
     """What a wakeup costs its waker behind its last record, by outcome.
 
     Of each wakeup the time to the next thing that its waker does is known: the way to the record
     (``ways``, see :func:`ways_of`), the cost behind it, and the waker's own work. The shortest show
     the cost of the commonest outcome; how much more another one costs is the difference between
-    the lowest tenths of the same waker, wakee and next thing.
+    the lowest tenths of the same waker, wakee and next thing. ``scale``: of :func:`scale_of`.
     """
     t = marks.table
-    scale = min(max((event_cost_ns or REFERENCE) / REFERENCE, 0.05), 4.0)
     default = np.array(DEFAULT_WAKE_NS) * scale
     ns, n = default.copy(), np.zeros(Outcome.N, np.int64)
     measured = np.zeros(Outcome.N, bool)

@@ -20,7 +20,7 @@ from traceana import schema
 from traceana import topology as topo
 from traceana._replay_changes import Offsets
 from traceana._sim_state import COSTS, DIRECT_WAY, QUANTILES
-from traceana._workload_clean import REFERENCE
+from traceana._workload_clean import REFERENCE, scale_of
 from traceana._workload_marks import TIMER_NS
 from traceana.errors import UsageError
 
@@ -186,9 +186,8 @@ def calibrate(cap: Capture, workload: Workload) -> Calibration:
     """
     whole = cap.timeline()
     timeline = whole.study or whole
-    distance = cap.event_cost_ns or REFERENCE
-    scale = min(max(distance / REFERENCE, 0.05), 4.0)
-    event = round(distance * _RECORDING)
+    scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
+    event = round(REFERENCE * scale * _RECORDING)
     made = _Made(scale)
     made.put("event", np.array([event]), "measured" if cap.event_cost_ns else "offsets", 0)
     _path(made, timeline, event, scale)
