@@ -382,7 +382,7 @@ class Machine(Balance):
             self.count(cpu, task, -1)
         chosen = yield from self.choose_under_lock(cpu)
         if chosen:
-            self.take(cpu, chosen)
+            rq.take(chosen)
             yield max(self.now, cpu.switch_at)
         else:
             chosen = yield from self.find_work(cpu)
@@ -409,10 +409,6 @@ class Machine(Balance):
             yield self.now + LOCK
             task = self.choose(cpu)
         return task
-
-    def take(self, cpu: Cpu, task: Task) -> None:
-        cpu.rq.leave(task)
-        task.stand = Stand.RUNNING
 
     def find_work(self, cpu: Cpu) -> Part[Task | None]:
         """Newidle balance (section 8.3), then the idle task; returns at the switch."""
@@ -441,7 +437,7 @@ class Machine(Balance):
             level -= 1
             if task:
                 self.move(task, cpu, cpu)
-                self.take(cpu, task)
+                cpu.rq.take(task)
                 cpu.clock = self.now
                 yield max(self.now + cost // 2, cpu.switch_at)
                 return task
@@ -452,9 +448,8 @@ class Machine(Balance):
         # rq->curr is the idle task a little before the record.
         yield max(self.now, cpu.switch_at - self.draw("event") * 7 // 10)
         task = yield from self.choose_under_lock(cpu)
-        if task:
-            self.take(cpu, task)
-        else:
+        cpu.rq.take(task)
+        if task is None:
             cpu.vacant = True
             if not self.hint[cpu.llc]:  # section 6.7
                 others = [t for t in self.threads(cpu) if t is not cpu]
@@ -468,7 +463,7 @@ class Machine(Balance):
         task = self.choose(cpu)
         if task is None:
             return  # pulled away by another CPU
-        self.take(cpu, task)
+        cpu.rq.take(task)
         change = cpu.clock - cpu.idle_stamp - cpu.avg_idle
         cpu.avg_idle += change // 8 if change >= 0 else -(-change // 8)
         cpu.avg_idle = min(cpu.avg_idle, 2 * max(self.floor_cost, cpu.lb_cost))
@@ -485,9 +480,8 @@ class Machine(Balance):
             rq.forget(prev)
             return
         prev.stand, prev.last_state, prev.off_cpu = Stand.QUEUED, 0, FAR
-        rq.leave(task)
+        rq.take(task)
         rq.enter(prev)
-        task.stand = Stand.RUNNING
         cpu.clock = self.now
         yield self.now + self.draw("switch_in")
         self.switch(cpu, task)
@@ -507,13 +501,13 @@ class Machine(Balance):
                 leaving = prev.load
         coming = task.load if task and task.fair else None
         cpu.load.switch(leaving, coming, max(cpu.clock, cpu.load.last))
-        rq.curr = task
+        rq.curr, rq.heir, rq.decided = task, None, False
         if task is None:
             cpu.idle_since = self.now
             if rq.waiting:
                 cpu.ipi_at = min(cpu.ipi_at, self.now)
             return
-        task.from_, task.total_picked, task.protected = cpu.clock, task.total, task.deadline
+        task.from_ = cpu.clock
         rq.forget(task)
         if cpu.tick_at >= FAR:
             cpu.tick_at = self.next_tick(cpu)
