@@ -18,13 +18,11 @@ from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
 from traceana._sim_wake_kernels import add_nr, allowed_on
-from traceana.pelt import STALE_NS
 
 __all__ = ["arrived", "may_seek", "on_pull", "on_seek", "periodic", "refresh_scan"]
 
 _QUEUED = Stand.QUEUED
 _IDLE, _RUN = Phase.IDLE, Phase.RUN
-_STALE = STALE_NS
 _COLD = -(1 << 60)
 _C_IPI = COSTS.index("ipi")
 _MS = 1_000_000
@@ -314,7 +312,12 @@ def on_pull(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> i
 
 @step
 def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
-    """update_idle_cpu_scan() for the LLC of c: the budget of the idle search."""
+    """update_idle_cpu_scan() for the LLC of c: the budget of the idle search.
+
+    Before the softirq that balances, every busy CPU's own tick of this jiffy has brought its sums
+    up to date, and the idle ones' are by the CPU that balances for them (update_nohz_stats()):
+    sleepers that have left are off the sums that are read here.
+    """
     if g.refresh == 0:
         return
     row = m.llcs[m.cpus[c].llc]
@@ -324,7 +327,9 @@ def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
     for _ in range(row.weight):
         if m.cpus[o].core != m.cpus[row.first].core:
             pct = m.pct  # more than one core: the domain is not that of SMT
-        if F[o].nr == 0 and g.now - F[o].last_update >= _STALE:
+        phase = g.cpus[o].tick_phase
+        ticked = (g.now - phase) // g.tick * g.tick + phase
+        if m.cpus[o].nr == 0 or F[o].last_update < ticked:
             update_cfs(F[o], g.now)
         total += cpu_util(F[o])
         o = m.cpus[o].next_llc

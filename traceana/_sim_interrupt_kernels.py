@@ -36,7 +36,8 @@ _FLUSH, _QUEUE, _QUEUED, _TIMER, _TICK = (
 )  # fmt: skip
 _ASLEEP, _DELAYED = Stand.ASLEEP, Stand.DELAYED
 _C_EXIT, _C_FALSE = COSTS.index("idle_exit"), COSTS.index("false_idle")
-_C_ENQUEUE, _C_IN = COSTS.index("enqueue"), COSTS.index("switch_in")
+_C_ENQUEUE, _C_EVENT = COSTS.index("enqueue"), COSTS.index("event")
+_C_IN = COSTS.index("switch_in")
 _C_TIMER, _C_TICK = COSTS.index("timer"), COSTS.index("tick")
 
 
@@ -165,7 +166,7 @@ def on_queued(g: Any, m: Any, T: Any, E: Any, L: Any, c: int) -> None:
     T[t].in_list = -1
     if k.flush >= 0:
         k.phase = _QUEUE
-        k.at = g.now
+        k.at = g.now + draw(g, _C_EVENT)  # recording sched_wakeup
         return
     if g.pending_early == 0:
         m.cpus[c].pending = 0

@@ -204,7 +204,7 @@ def advance(
         k = g.cpus[c]
         phase = k.phase
         if phase <= _RUN:
-            if k.ipi_at <= g.now or k.tick_at <= g.now or k.due_at <= g.now:
+            if k.irqs_on <= g.now and min(k.ipi_at, min(k.tick_at, k.due_at)) <= g.now:
                 interrupt(g, m, T, E, c)
             else:
                 on_run(g, m, T, S, P, F, A, B, N, H, E, c)

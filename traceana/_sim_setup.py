@@ -144,6 +144,10 @@ class State:
         self.live = _live(work.tasks, n_cpus, hz=model.hz)
         # As if all had run of late: whoever moves at the first balance is not known.
         self.live["exec_start"][:n] = begin_ns
+        idle_flips = getattr(work, "idle_flips", ())
+        if len(idle_flips) == n_cpus:
+            self.live["flips"][n:] = np.clip(idle_flips, 0, 1 << 40)
+        self.live["flips_j"][n:] = begin_ns // (1_000_000_000 // model.hz)
         g = self.sim[0]
         g["now"], g["until"] = begin_ns, end_ns
         g["span"] = max(int(getattr(work, "span_ns", 0) or 0), 0)
@@ -171,7 +175,7 @@ class State:
         self.pelt["util_avg"][:n] = np.clip(work.tasks["util"], 0, 1024)
         self.pelt["cpu"][:n] = work.tasks["cpu"]
         self.pelt["last_update"] = begin_ns
-        self.cfs = pelt.make_cfs(n_cpus, begin_ns)
+        self.cfs = pelt.make_cfs(n_cpus, begin_ns, lag=release[:2] >= (6, 0))
         self._start_budgets(model)
 
         allowed = np.asarray(work.allowed, np.uint8)
@@ -277,7 +281,7 @@ def _live(tasks: NDArray[Any], n_cpus: int, *, hz: int) -> NDArray[Any]:
     for name in ("prev", "next", "in_list", "timer_cpu", "sender", "box", "row", "last_wakee"):
         live[name] = -1
     live["recent"] = -1
-    live["waker"] = -1
+    live["waker"] = live["booked"] = -1
     live["weight"] = 1024
     live["prio"] = 120
     live["allowed"] = -1

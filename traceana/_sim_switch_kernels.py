@@ -301,8 +301,10 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     k.chosen = -1
     emit_switch(g, T, E, c, prev, t, T[prev].state if prev < g.n_tasks else 0)
     g.switches += 1
+    # Interrupts are off until the switch is over, which is when on_cpu is cleared.
+    k.irqs_on = g.now + draw(g, _C_ON_CPU)
     if prev < g.n_tasks:
-        T[prev].off_at = g.now + draw(g, _C_ON_CPU)
+        T[prev].off_at = k.irqs_on
     fair_prev = -1  # one that sleeps has left the sums when it went off the queue
     if prev < g.n_tasks and T[prev].prio >= 100 and P[prev].cpu == c and P[prev].on_rq != 0:
         fair_prev = prev
@@ -325,6 +327,7 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     forget(g, c, t)
     if k.tick_at >= FAR:
         k.tick_at = next_tick(g, c)
+    e.booked = -1
     if e.row >= 0:
         if L[e.row].wakee == t:
             L[e.row].run_ts = g.now

@@ -119,6 +119,7 @@ class Cpu:
     resched: int
     inflight: int  # wakers that have done nr++ and not yet enqueued
 
+    irqs_on: int  # from then on interrupts are let in: the last switch is over
     ipi_at: int  # an interrupt of another CPU: wakelist or reschedule
     tick_at: int
     due_at: int  # timers are due since
@@ -138,6 +139,7 @@ class Cpu:
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
+    found: int  # 1: it found its CPU idle, another one than its own, and does not show yet
 
     idle_since: int
     idle_ns: int
@@ -161,8 +163,8 @@ class Cpu:
     rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
-    unseen: int  # bookings that chose it and are not visible
-    first: int  # task whose booking is the first of the idle episode
+    unseen: int  # wakeups that found it idle from elsewhere and are not visible
+    first: int  # task whose booking is the first of those of the idle episode
 
 
 class Live:
@@ -220,6 +222,9 @@ class Live:
     look_ts: int
     show_ts: int
     waker: int
+    from_cpu: int  # CPU of the waker
+    chosen_ts: int  # end of the selection
+    booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
 
@@ -331,9 +336,10 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met. `episode` is the row of
-#: the first one; `kind` 0 strict (the earlier one was not visible), 1 the false-idle window of
-#: kernels up to 6.1, -1 the first itself.
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
+#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
+#: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
     (
         np.record,
@@ -341,8 +347,8 @@ TRUTH = np.dtype(
             [
                 (name, "i8")
                 for name in (
-                    "episode", "kind", "cpu", "wakee", "waker", "waking_ts", "look_ts",
-                    "visible_ts", "wakeup_ts", "run_ts",
+                    "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
+                    "chosen_ts", "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]
         ),

@@ -158,7 +158,9 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
     e.waking_ts = g.now
     e.wakes += 1
     e.waker = k.curr
+    e.from_cpu = c
     k.wakee = t
+    k.found = 0
     k.wake_from = g.now
     k.wake_cost = 0
     k.wake_sync = sync
@@ -287,8 +289,10 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
     row.cpu = cpu
     row.wakee = task
     row.waker = e.waker
+    row.this_cpu = e.from_cpu
     row.waking_ts = e.waking_ts
     row.look_ts = e.look_ts
+    row.chosen_ts = e.chosen_ts
     row.visible_ts = e.show_ts
     row.wakeup_ts = -1
     row.run_ts = -1
@@ -298,10 +302,13 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
 
 @step
 def _book_idle(g: Any, m: Any, T: Any, L: Any, d: int, t: int) -> None:
-    """Keep account of the bookings of an idle CPU: which one meets another."""
+    """Keep account of the bookings of an idle CPU by others: which one meets another."""
     k = g.cpus[d]
-    if k.first < 0:
+    T[t].booked = d
+    if k.first < 0 or T[k.first].booked != d:
+        # None yet, or it was pulled elsewhere and has run there.
         k.first = t
+        k.episode = -1
         return
     kind = 0 if k.unseen > 0 else 1
     if kind == 0:
@@ -362,10 +369,12 @@ def on_look(
         before = k.wake_cost
         k.wake_to = _ask(g, m, w, T, P, F, A, c, p, decide, mainline)
         d = k.wake_to
-        if idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
-            _book_idle(g, m, T, L, d, t)
         searched = k.wake_cost - before
-    g.cpus[k.wake_to].unseen += 1
+        e.chosen_ts = g.now + searched
+        if d != c and idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
+            _book_idle(g, m, T, L, d, t)
+            k.found = 1
+            g.cpus[d].unseen += 1
     m.cpus[k.wake_to].booked += 1
     k.phase = _BOOK
     k.at = g.now + searched + draw(g, _C_BOOK)
@@ -417,7 +426,8 @@ def on_show(g: Any, m: Any, T: Any, L: Any, c: int) -> None:
     if e.row >= 0 and L[e.row].wakee == t:
         L[e.row].visible_ts = g.now
     booked = k.wake_kind == _DECIDED or k.wake_kind == _PINNED
-    if booked:
+    if k.found != 0:
+        k.found = 0
         o.unseen -= 1
     if k.remote != 0:
         m.cpus[d].pending = 1

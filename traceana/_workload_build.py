@@ -12,10 +12,11 @@ from traceana import pelt, schema
 from traceana import topology as topo
 from traceana._sim_state import OP, QUANTILES, Op, Start
 from traceana._workload_clean import REFERENCE, WakeCosts, clean, measure_wakes
+from traceana._workload_flips import idle_flips, own_flips, start_flips, told_wide
 from traceana._workload_marks import TIMER_NS, Mark, Marks, Stretches, make_marks, make_stretches
 from traceana._workload_servers import add_pair_tokens, add_requests
 from traceana.columns import EventColumns
-from traceana.replay import Replay
+from traceana.replay import Replay, Told, Verdicts
 from traceana.workload import Workload, tables
 
 if TYPE_CHECKING:
@@ -169,6 +170,10 @@ def _workload(
     tasks["op"] = first[alive]
     _stand(tasks, alive, timeline, stretches, script, when, machine.n_cpus)
     allowed = _allowed(tasks, alive, timeline, replay, machine.n_cpus)
+    own = own_flips(timeline)
+    verdicts = replay.verdicts
+    if cap.start_state is None:
+        tasks["flips"], verdicts = _flips(timeline, replay, own, alive)
     _memory(tasks, alive, index, cap, timeline, replay)
     names = [c or "" for c in timeline.tasks.column("comm").take(alive).to_pylist()]
     counts = dict(marks.counts)
@@ -196,15 +201,33 @@ def _workload(
             name: (int(wakes.ns[i]), int(wakes.n[i]), bool(wakes.measured[i]))
             for i, name in enumerate(_OUTCOMES)
         },
-        budgets=_budgets(timeline, replay),
+        budgets=_budgets(timeline, replay, verdicts),
+        idle_flips=idle_flips(timeline, own, machine.n_cpus),
         leaves={name: _leaves(stretches, i) for i, name in enumerate(("idle", "task", "pulled"))},
     )
 
 
-def _budgets(timeline: Timeline, replay: Replay) -> list[int]:
+def _flips(timeline: Timeline, replay: Replay, own: Array, alive: Array) -> tuple[Array, Verdicts]:
+    """wakee_flips at the begin, and what outcomes say where these make wakeups wide."""
+    flips = start_flips(timeline, replay, own)
+    w = timeline.raw["wakeups"][replay.rows]
+    known = (w["current"] >= 0) & (w["wakee"] >= 0)
+    wide = known & told_wide(
+        flips,
+        np.maximum(w["current"], 0),
+        np.maximum(w["wakee"], 0),
+        replay.llc_weight()[w["this_cpu"]],
+    )
+    verdicts = replay.verdicts
+    if wide.any():
+        verdicts = replay.settle(Told(wide=wide), explore=False)
+    return flips[alive], verdicts
+
+
+def _budgets(timeline: Timeline, replay: Replay, verdicts: Verdicts) -> list[int]:
     """nr_idle_scan per LLC at the begin: the middle of what wakeups of the first 5 ms taught."""
     _, llc = replay.core_and_llc()
-    asks = replay.verdicts.asks
+    asks = verdicts.asks
     early = asks["ts"] <= timeline.first_ts + _EARLY_NS
     out = []
     for row in range(int(llc.max()) + 1):
@@ -291,11 +314,12 @@ def _memory(
     """What the kernel remembered of each task at the begin: averages, flips, recent CPU.
 
     From the start state where there is one; else dur_avg is the last value that the capture shows
-    (the average of 8 sleeps: the begin's value is forgotten soon), and flips are unknown.
+    (the average of 8 sleeps: the begin's value is forgotten soon), and flips are as inferred.
     """
     raw = timeline.raw["tasks"]
     dur = timeline.tasks.column("dur_avg_ns").to_pandas().fillna(0).to_numpy(np.int64)
     tasks["dur_avg"] = dur[alive]
+    tasks["flips_ts"] = timeline.first_ts
     span = max(timeline.last_ts - timeline.first_ts, 1)
     busy = raw["rt_sw"][alive]
     tasks["util"] = np.clip(busy * 1024 // span, 0, 1024)

@@ -68,6 +68,8 @@ class Workload:
         quantiles of the time from the dequeue to sched_switch, how many).
     budgets : list of int
         nr_idle_scan of each LLC at the begin, as the first wakeups there show it; -1 not known.
+    idle_flips : list of int
+        wakee_flips of each CPU's idle task at the begin; empty: 0.
     """
 
     tasks: Array
@@ -83,6 +85,7 @@ class Workload:
     wake_ns: Mapping[str, tuple[int, int, bool]] = field(default_factory=dict)
     leaves: Mapping[str, tuple[list[int], int]] = field(default_factory=dict)
     budgets: list[int] = field(default_factory=list)
+    idle_flips: list[int] = field(default_factory=list)
 
     @property
     def n_cpus(self) -> int:

@@ -135,12 +135,13 @@ class Balance(Bench):
     # --- the tick ---
 
     def renew_budget(self, cpu: Cpu) -> None:
-        """update_idle_cpu_scan(); sums of CPUs that have been idle for long are renewed first."""
+        """update_idle_cpu_scan(): the tick has renewed the sums of the busy, nohz of the idle."""
         if not self.sis_util:
             return
         members = self.members(cpu.llc)
         for member in members:
-            if not member.load.count and self.now - member.load.last >= 32 * MS:
+            ticked = self.now - (self.now - member.tick_phase) % self.tick
+            if not member.nr or member.load.last < ticked:
                 member.load.update(self.now)
         self.scan[cpu.llc] = idle_scan(
             [member.load.cpu_util for member in members], self.llc_pct(cpu.llc)

@@ -156,7 +156,7 @@ class Bench:
                 core=layout.core[c],
                 llc=llcs[layout.llc[c]],
                 rq=RunQueue(self.tunes),
-                load=QueueLoad(begin),
+                load=QueueLoad(begin, lag=v >= (6, 0)),
                 idle_task=self._task(-1, dict.fromkeys(("pid", "policy", "util"), 0), work, begin),
                 tick_phase=phases[c] % self.tick,
                 clock=begin,

@@ -103,8 +103,9 @@ class TaskLoad(Signal):
 class QueueLoad(Signal):
     """The root fair queue of one CPU."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, *, lag: bool = True) -> None:
         super().__init__(now)
+        self.lag = lag  # since 6.0: migrate_se_pelt_lag()
         self.weight = self.count = self.estimate = 0
         self.running = False
         self.gone: list[tuple[int, int]] = []  # (load, util) of sleepers that have left
@@ -174,6 +175,8 @@ class QueueLoad(Signal):
             if task.home is not None:
                 task.update(task.home.last)
                 task.home.gone.append((task.load, task.util))
+                if self.lag and not task.home.count:
+                    task.update(now)
             self.update(now)
             self.attach(task)
         else:
