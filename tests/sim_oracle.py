@@ -80,7 +80,7 @@ class Machine(Balance):
             cpu.open = True
             yield until
             cpu.open = False
-            if min(cpu.ipi_at, cpu.tick_at, cpu.due_at) <= self.now:
+            if cpu.interrupt_at <= self.now:
                 yield from self.interrupt(cpu)
             else:
                 stuck = yield from self.script(cpu)
@@ -162,7 +162,7 @@ class Machine(Balance):
         yield self.now + self.draw("false_idle")
         for i, task in enumerate(taken):
             if i:
-                yield self.now
+                yield self.now + self.draw("event")  # recording the last one's sched_wakeup
             self.count(cpu, task, 1)
             cpu.booked -= self.model.window == 0
             self.enqueue(cpu, task, cpu)
@@ -495,8 +495,9 @@ class Machine(Balance):
             cpu, Row.SWITCH, cpu.current, ctx=0, state=state, other=new.pid, other_prio=new.prio
         )
         leaving = None
+        cpu.irqs_on = self.now + self.draw("on_cpu")
         if prev:
-            prev.off_cpu = self.now + self.draw("on_cpu")
+            prev.off_cpu = cpu.irqs_on
             if prev.fair and prev.load.home is cpu.load and prev.load.queued:
                 leaving = prev.load
         coming = task.load if task and task.fair else None
