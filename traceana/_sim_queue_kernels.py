@@ -200,20 +200,23 @@ def _advance_min(g: Any, T: Any, c: int) -> None:
 
 
 @step
-def charge(g: Any, T: Any, E: Any, c: int, on: int) -> None:
-    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`."""
+def charge(g: Any, T: Any, E: Any, c: int, on: int) -> bool:
+    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`.
+
+    Returns whether there was something to record.
+    """
     k = g.cpus[c]
     t = k.curr
     if t >= g.n_tasks or k.chosen >= 0:
-        return  # once the next one is chosen the last one's time has been told
+        return False  # once the next one is chosen the last one's time has been told
     e = T[t]
     ran = g.now - e.exec_start
     if ran <= 0:
-        return
+        return False
     e.exec_start = g.now
     e.sum_exec += ran
     if e.prio < 100:
-        return
+        return False
     e.v += _scaled(ran, e.weight)
     if g.eevdf != 0 and e.v >= e.deadline:
         e.deadline = e.v + _scaled(g.slice, e.weight)
@@ -221,6 +224,7 @@ def charge(g: Any, T: Any, E: Any, c: int, on: int) -> None:
             k.resched = 1
     _advance_min(g, T, c)
     emit_runtime(g, T, E, on, t, ran)
+    return True
 
 
 @step

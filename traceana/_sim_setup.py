@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from traceana._sim_model import Layout, Model, constant_costs
-from traceana._sim_state import COSTS, QUANTILES, Op, Start
+from traceana._sim_state import COSTS, DIRECT_WAY, QUANTILES, Op, Start
 from traceana._sim_types import BOX, EVENT, FAR, LIVE, SIM, TRUTH, Stand
 from traceana.errors import UsageError
 from traceana.rules._state import MAX_CPUS
@@ -372,6 +372,7 @@ def _sim(
     g["yield_form"] = forms.index(model.yield_form)
     g["yield_moves"] = v >= (6, 12)
     g["free"] = -1
+    g["direct_way"] = sum(int(cost[COSTS.index(name)][0]) for name in DIRECT_WAY)
     cpus = g["cpus"]
     for name in (
         "chosen", "head", "tail", "next_buddy", "last_buddy", "skip_buddy", "due_head", "due_tail",
@@ -382,7 +383,8 @@ def _sim(
         cpus[name] = FAR
     cpus["pace"] = 1024
     # In a machine that has been up for a while few balances find something.
-    cpus["ratio"] = cpus["core_ratio"] = 128
+    ratio = 128 if model.newidle_ratio is None else min(max(model.newidle_ratio, 0), 1024)
+    cpus["ratio"] = cpus["core_ratio"] = cpus["far_ratio"] = ratio
     lb_cost = model.newidle_lb_cost_ns
     # What the kernel times of the longest pull: without the way there and the switch.
     longest = int(cost[COSTS.index("pull")][-1]) * 15 // 16

@@ -80,6 +80,8 @@ class Phase:
     PREEMPT = 15  # schedule() with the current task still runnable
     SEEK = 16  # newidle balance: the busiest queue of a domain is looked for
     PULL = 17  # and a task taken from it
+    CHARGE = 18  # a direct wakeup holds the queue's lock: the current task's run time is told
+    ENTER = 19  # the same has been told of the task that a flush interrupts: it goes on
 
 
 class Stand:
@@ -119,7 +121,6 @@ class Cpu:
     resched: int
     inflight: int  # wakers that have done nr++ and not yet enqueued
 
-    irqs_on: int  # from then on interrupts are let in: the last switch is over
     ipi_at: int  # an interrupt of another CPU: wakelist or reschedule
     tick_at: int
     due_at: int  # timers are due since
@@ -129,6 +130,7 @@ class Cpu:
     list_tail: int
     flush: int  # what is being taken over of it
     irq: int  # in an interrupt
+    irqs_on: int  # from then on interrupts are let in: the last switch is over
     idle_stamp: int  # rq clock when it last ran out of tasks; avg_idle counts to the next enqueue
 
     wakee: int  # of the wakeup under way
@@ -151,6 +153,9 @@ class Cpu:
     core_calls: int  # and of the core's
     core_finds: int
     core_ratio: int
+    far_calls: int  # and of the one beyond the LLC
+    far_finds: int
+    far_ratio: int
     level: int  # domain of the newidle balance: 2 core, 1 LLC, 0 beyond
     source: int  # the CPU that it would pull from
     tried: int  # domains that it has looked at
@@ -246,6 +251,8 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
+    direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
 
     eevdf: int
