@@ -335,8 +335,8 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
-#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's
+#: own CPU, which need not look idle, are none. `episode`: row of the one that looked first; `kind`:
 #: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
 #: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
