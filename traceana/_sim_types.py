@@ -80,6 +80,8 @@ class Phase:
     PREEMPT = 15  # schedule() with the current task still runnable
     SEEK = 16  # newidle balance: the busiest queue of a domain is looked for
     PULL = 17  # and a task taken from it
+    CHARGE = 18  # a direct wakeup holds the queue's lock: the current task's run time is told
+    ENTER = 19  # the same has been told of the task that a flush interrupts: it goes on
 
 
 class Stand:
@@ -128,6 +130,7 @@ class Cpu:
     list_tail: int
     flush: int  # what is being taken over of it
     irq: int  # in an interrupt
+    irqs_on: int  # from then on interrupts are let in: the last switch is over
     idle_stamp: int  # rq clock when it last ran out of tasks; avg_idle counts to the next enqueue
 
     wakee: int  # of the wakeup under way
@@ -138,6 +141,7 @@ class Cpu:
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
+    found: int  # 1: it found its CPU idle, another one than its own, and does not show yet
 
     idle_since: int
     idle_ns: int
@@ -149,6 +153,9 @@ class Cpu:
     core_calls: int  # and of the core's
     core_finds: int
     core_ratio: int
+    far_calls: int  # and of the one beyond the LLC
+    far_finds: int
+    far_ratio: int
     level: int  # domain of the newidle balance: 2 core, 1 LLC, 0 beyond
     source: int  # the CPU that it would pull from
     tried: int  # domains that it has looked at
@@ -158,10 +165,11 @@ class Cpu:
     balanced: int  # when it was last
     failed: int  # periodic balances that moved nothing
     tick_phase: int
+    rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
-    unseen: int  # bookings that chose it and are not visible
-    first: int  # task whose booking is the first of the idle episode
+    unseen: int  # wakeups that found it idle from elsewhere and are not visible
+    first: int  # task whose booking is the first of those of the idle episode
 
 
 class Live:
@@ -219,6 +227,9 @@ class Live:
     look_ts: int
     show_ts: int
     waker: int
+    from_cpu: int  # CPU of the waker
+    chosen_ts: int  # end of the selection
+    booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
 
@@ -240,6 +251,8 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
+    direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
 
     eevdf: int
@@ -252,7 +265,8 @@ class Sim:
     gate_pending: int
     refresh: int  # SIS_UTIL: nr_idle_scan is renewed
     hint: int
-    yield_form: int
+    yield_form: int  # 1, 2: the yielder's vruntime moves by a slice, a min granularity; 3 "second"
+    yield_moves: int  # EEVDF, since 6.12: sched_yield() moves the vruntime to the deadline
 
     hz: int
     tick: int
@@ -263,7 +277,6 @@ class Sim:
     mig_newidle: int
     mig_hot: int
     mig_floor: int
-    penalty: int  # yield_to: what the yielder's vruntime is moved by, ns
 
     stuck: int  # scripts that went round without using time
     switches: int
@@ -330,9 +343,10 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met. `episode` is the row of
-#: the first one; `kind` 0 strict (the earlier one was not visible), 1 the false-idle window of
-#: kernels up to 6.1, -1 the first itself.
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
+#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
+#: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
     (
         np.record,
@@ -340,8 +354,8 @@ TRUTH = np.dtype(
             [
                 (name, "i8")
                 for name in (
-                    "episode", "kind", "cpu", "wakee", "waker", "waking_ts", "look_ts",
-                    "visible_ts", "wakeup_ts", "run_ts",
+                    "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
+                    "chosen_ts", "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]
         ),

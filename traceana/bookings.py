@@ -194,10 +194,13 @@ def find_parts(
             "too few events to say what recording one costs: instants as on a machine with "
             "0.8 us an event, decision windows not shortened by that"
         )
+    learnt = learn(timeline)
+    if event_cost_ns is not None and 0 < learnt.shortest_ns < event_cost_ns:
+        # Both are upper bounds of it: a selection records one event, and looks.
+        event_cost_ns = learnt.shortest_ns
     o = (offsets or Offsets()).scaled(event_cost_ns)
     if jitter_ns is None:
         jitter_ns = round(JITTER_NS * (o.look / Offsets.look))
-    learnt = learn(timeline)
     if skew_ns is None:
         skew_ns = learnt.skew_ns
     if skew_ns:
