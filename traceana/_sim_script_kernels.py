@@ -259,10 +259,10 @@ def on_run(
         e.op += 1
         if code == _O_WAKE or code == _O_REPLY:
             other = s.task if code == _O_WAKE else e.sender
-            if code == _O_REPLY and other >= 0 and not _waits_for_wake(T, S, other):
-                _token(g, T, other)
-                continue
             if 0 <= other < g.n_tasks and other != t:
+                if code == _O_REPLY and not _waits_for_wake(T, S, other):
+                    _token(g, T, other)
+                    continue
                 _wake(g, T, S, E, c, other, s["flags"] & _SYNC)
                 return
             continue
