@@ -581,12 +581,13 @@ class Machine(Balance):
         elif code in (Op.WAKE, Op.REPLY):
             other = self.tasks[which] if code == Op.WAKE else task.sender
             if other is not None and other is not task:
-                return self.wake_by(cpu, other, sync)
+                return self.wake_by(cpu, other, sync, silent=code == Op.REPLY)
         elif code == Op.SEND:
             box = self.box(which)
             box.messages.append(task)
             waiter = box.waiters.pop(0) if box.waiters else None
-            return self.after_wake(cpu, self.wake(cpu, waiter, sync=sync) if waiter else None)
+            # With nobody on the wait list there is no try_to_wake_up().
+            return self.after_wake(cpu, self.wake(cpu, waiter, sync=sync)) if waiter else None
         elif code == Op.FORK and self.tasks[which].stand is Stand.UNBORN:
             return self.fork(cpu, self.tasks[which])
         elif code == Op.YIELD:
@@ -595,8 +596,10 @@ class Machine(Balance):
             return self.yield_(cpu, self.tasks[which])
         return None
 
-    def wake_by(self, cpu: Cpu, other: Task, sync: bool) -> Life:
-        """A wake of a task that sleeps in a BLOCK is a wakeup, else a token."""
+    def wake_by(self, cpu: Cpu, other: Task, sync: bool, *, silent: bool) -> Life | None:
+        """A wake of a task that sleeps in a BLOCK is a wakeup, else a token; ``silent``: that
+        takes no time.
+        """
         step = other.script[other.op][0] if other.op < len(other.script) else None
         if other.stand in (Stand.ASLEEP, Stand.DELAYED) and step == Op.BLOCK:
             other.op += 1
@@ -604,7 +607,7 @@ class Machine(Balance):
             return self.after_wake(cpu, self.wake(cpu, other, sync=sync))
         if other.stand is not Stand.DEAD:
             other.tokens += 1
-        return self.after_wake(cpu, None)
+        return None if silent else self.after_wake(cpu, None)
 
     def after_wake(self, cpu: Cpu, wakeup: Life | None) -> Life:
         """A wake by a script; it may have made somebody next on this CPU."""
