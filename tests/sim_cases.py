@@ -36,7 +36,7 @@ class Workload:
     tasks: Any
     script: Any
     allowed: Any
-    names: list[str]
+    names: Sequence[str]
     topology: Any
     span_ns: int = 0
 

@@ -16,7 +16,7 @@ from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures, Several, measure
 from traceana._closed_loop_settled import judge, scattered
 from traceana._sim_state import Start
-from traceana.closed_loop import Estimate, Outcome, Variant, run_once
+from traceana.closed_loop import Estimate, Outcome, Variant, prepare, run_once
 from traceana.errors import UsageError
 from traceana.simulate import Model
 
@@ -334,6 +334,93 @@ class TestVerbs:
         ran = cli("simulate", str(samples / "pp6-base.dat"), *more)
         assert ran.status == 2
         assert "Traceback" not in ran.err and ran.err.startswith("traceana: ")
+
+    def test_a_saved_workload_answers_like_the_capture(
+        self, cli: Cli, samples: Path, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "w"
+        asked = ("--rule", "abel", "--seeds", "2", "--warm-up", "5ms", "--format", "json")
+        first = cli(
+            "simulate", str(samples / "pp6-base.dat"), *asked, "--save-workload", str(folder)
+        )
+        assert first.status == 0, first.err
+        again = cli("simulate", str(folder), *asked)
+        assert again.status == 0, again.err
+        a, b = json.loads(first.out), json.loads(again.out)
+        assert a.pop("lost") == {"events": 0, "marks": 0, "per_cpu": {}}
+        assert a == b
+        refused = cli("simulate", str(folder), "--time", "0,1", "--redact")
+        assert refused.status == 2 and "--time, --redact" in refused.err
+        there = cli("simulate", str(samples / "pp6-base.dat"), "--save-workload", str(folder))
+        assert there.status == 2 and "--force" in there.err
+
+    def test_a_synthetic_workload_has_no_recording_to_hold_it_against(
+        self, cli: Cli, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "scripts"
+        assert cli("synth", "pingpong", "--pairs", "3", "--workload", "-o", str(folder)).status == 0
+        ran = cli(
+            "simulate", str(folder), "--seeds", "1", "--rule", "race_free", "--warm-up", "5ms"
+        )
+        assert ran.status == 0, ran.err
+        assert "nothing recorded to hold it against" in " ".join(ran.out.split())
+        assert "default costs" in ran.out
+
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("machine.json", lambda text: "{}"),
+            ("machine.json", lambda text: text[:-10]),
+            ("machine.json", lambda text: text.replace('"hz": 250', '"hz": 0')),
+            ("machine.json", lambda text: text.replace('"hz": 250', '"hz": true')),
+            ("machine.json", lambda text: text.replace('"release": "6', '"release": "x')),
+            ("machine.json", lambda text: text.replace('"look": [', '"look": [-5, ')),
+            ("machine.json", lambda text: text.replace('"idle_share": 0', '"idle_share": 1e400')),
+            ("machine.json", lambda text: text.replace('"cpu_share": [[', '"cpu_share": [["x", ')),
+            ("machine.json", lambda text: "[" * 100_000),
+            ("workload.json", lambda text: text.replace('"version": 1', '"version": 99')),
+        ],
+    )
+    def test_a_damaged_workload_is_one_line(
+        self, cli: Cli, samples: Path, tmp_path: Path, name: str, change: Callable[[str], str]
+    ) -> None:
+        folder = tmp_path / "w"
+        prepare(ta.open(samples / "pp6-base.dat", time=("0%", "10%"))).save(folder)
+        before = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(change(before), encoding="utf-8")
+        assert change(before) != before
+        ran = cli("simulate", str(folder), "--seeds", "1")
+        assert ran.status == 3, (ran.status, ran.err)
+        assert ran.err.startswith("traceana: ") and ran.err.count("\n") == 1
+        assert "Traceback" not in ran.err
+
+    def test_more_copies_and_another_machine(self, cli: Cli, samples: Path) -> None:
+        few = ("--rule", "race_free", "--seeds", "1", "--warm-up", "2ms", "--format", "json")
+        path = str(samples / "pp6-base.dat")
+        twice = json.loads(cli("simulate", path, *few, "--instances", "2x").out)
+        # Twelve pairs on eight CPUs: they are busy all the time.
+        assert twice["altered"] == "2 times the tasks"
+        assert twice["baseline"]["idle_share"]["mean"] < 0.02
+        wide = json.loads(cli("simulate", path, *few, "--cpus", "2x8x2").out)
+        assert wide["altered"] == "a machine of 32 CPUs"
+        # Twelve tasks on 32 CPUs: at least 20 of them idle.
+        assert wide["baseline"]["idle_share"]["mean"] > 20 / 32
+        assert wide["usable"] is False
+
+    def test_the_events_of_a_rule_as_a_store(self, cli: Cli, samples: Path, tmp_path: Path) -> None:
+        target = tmp_path / "run.traceana"
+        ran = cli(
+            "simulate", str(samples / "pp6-base.dat"), "--rule", "this_cpu", "--seeds", "1",
+            "--warm-up", "2ms", "--format", "json", "-o", str(target),
+        )  # fmt: skip
+        assert ran.status == 0, ran.err
+        told = json.loads(ran.out)["rules"][0]
+        cap = ta.open(target)
+        figures = measure(cap)
+        assert figures.idle_share == pytest.approx(told["idle_share"]["mean"], abs=1e-9)
+        assert figures.waker_cpu_share > 0.99
+        assert cli("wakeups", str(target), "-n", "3").status == 0
+        assert cli("report", str(target), "--format", "json").status == 0
 
     def test_without_sched_waking_it_says_what_is_missing(self, cli: Cli, samples: Path) -> None:
         ran = cli("simulate", str(samples / "pp6-base.dat"), "--ignore", "sched_waking")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sim_cases import Case, Workload, flat, round_costs
 
 from traceana import schema
-from traceana._sim_state import Op, Start
+from traceana._sim_state import COSTS, Op, Start
 from traceana.errors import UsageError
 from traceana.rules._state import MAX_CPUS
 from traceana.schema import EventKind
@@ -350,3 +350,81 @@ class TestRefused:
         run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS)
         run.finish()
         assert run.counters["stuck"] > 0
+
+
+class TestFoundByTheOracle:
+    """Faults that the slow oracle (``sim_oracle``) has shown, each by itself."""
+
+    def test_without_ttwu_queue_there_is_no_wakelist(self) -> None:
+        """Section 1.4: the feature is a condition between LLCs, too."""
+        case = Case(Layout.shape(2, 1, 1))
+        case.add([(Op.RUN, 5_000), (Op.WAKE, 1), (Op.RUN, 1_000), (Op.EXIT,)], cpu=0)
+        case.add([(Op.BLOCK,), (Op.EXIT,)], cpu=1, state=Start.ASLEEP, cpus=[1])
+
+        def woken_by(ttwu_queue: bool) -> int:
+            model = Model(costs=round_costs(), ttwu_queue=ttwu_queue)
+            events = simulate(case.build(), model, end_ns=MS).columns
+            return int(events.cpu[events.kind == EventKind.WAKEUP][0])
+
+        assert (woken_by(True), woken_by(False)) == (1, 0)
+
+    @pytest.mark.parametrize("state", [Start.RUNNING, Start.ASLEEP])
+    def test_yield_to_gives_up_if_its_target_does_not_wait(self, state: int) -> None:
+        case = Case(flat(2))
+        case.add([(Op.RUN, 5_000), (Op.YIELD_TO, 1), (Op.RUN, MS)], cpu=0, state=Start.RUNNING)
+        case.add([(Op.RUN, 9 * MS), (Op.BLOCK,)], cpu=1, state=state, cpus=[1])
+        case.add([(Op.RUN, 9 * MS)], cpu=0, cpus=[0])
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS // 2)
+        run.finish()
+        assert run.counters["yields"] == run.counters["switches"] == 0
+
+    @pytest.mark.parametrize(
+        ("layout", "scan"), [(Layout.shape(1, 2, 1), 0), (Layout.shape(1, 1, 2), 1)]
+    )
+    def test_budget_of_two_cpus(self, layout: Layout, scan: int) -> None:
+        """Section 6.8: imbalance_pct is 110 where the LLC is one SMT core, not for two cores.
+
+        x = 640 of 1024: t = 547 at 117, (477 * 2) div 1024 = 0; t = 484 at 110, 1080 div 1024 = 1.
+        """
+        case = Case(layout)
+        for cpu in range(2):
+            case.add([(Op.RUN, MS)], cpu=cpu, state=Start.RUNNING, cpus=[cpu], util=640)
+        run = simulate(case.build(), Model(costs=round_costs()), end_ns=MS)
+        assert run._state.machines[0]["llcs"]["nr_idle_scan"][0] == scan
+
+    def test_scan_costs_by_the_ring(self) -> None:
+        """CPUs 0, 1 and 4, 5 are one LLC: from 1 to 4 is one step, not three."""
+        case = Case(Layout.shape(2, 2, 2))
+        case.add([(Op.RUN, 5_000), (Op.WAKE, 1), (Op.RUN, MS)], cpu=1, state=Start.RUNNING)
+        case.add([(Op.BLOCK,), (Op.RUN, MS)], cpu=1, state=Start.ASLEEP)
+        case.add([(Op.RUN, MS)], cpu=0, state=Start.RUNNING, cpus=[0])
+        case.add([(Op.RUN, MS)], cpu=5, state=Start.RUNNING, cpus=[5])
+        model = Model(
+            costs=round_costs({"scan": 1_000}), nr_idle_scan=[4, 4], idle_core_hint=[0, 0]
+        )
+        events = simulate(case.build(), model, end_ns=MS // 2).columns
+        waking = events.ts[events.kind == EventKind.WAKING][0]
+        moved = np.flatnonzero(events.kind == EventKind.MIGRATE)[0]
+        assert events.cpu_to[moved] == 4
+        assert events.ts[moved] - waking == 200 + 1_000
+
+    def test_a_delayed_sleeper_is_owed_nothing(self) -> None:
+        """DELAY_ZERO (section 9.4): woken late, it is placed at V and not where it had been left.
+
+        X runs 0.6 ms ahead of Y and blocks: V = 0.3, so it stays queued at 0.6. Y runs alone from
+        0.6 on and wakes it at 2.6 ms: V = (2.0 + 0.6) / 2 = 1.3 > 0.6; X is owed 0.7, which is cut
+        to 0: it goes to V of the others, Y's vruntime of 2.0, and does not preempt (slice 3 ms).
+        """
+        case = Case(flat(1))
+        case.add([(Op.RUN, 600_000), (Op.BLOCK,), (Op.RUN, MS), (Op.EXIT,)], cpu=0,
+                 state=Start.RUNNING)  # fmt: skip
+        case.add([(Op.RUN, 2 * MS), (Op.WAKE, 0), (Op.RUN, MS), (Op.EXIT,)], cpu=0)
+        model = Model(
+            release="6.12.40", costs=round_costs(dict.fromkeys(COSTS, 0)), slice_ns=3 * MS,
+            tick_phase_ns=[MS],
+        )  # fmt: skip
+        run = simulate(case.build(), model, end_ns=2_700_000)
+        run.finish()
+        v = run.live["v"] - (1 << 40)
+        assert v.tolist() == [2 * MS, 2 * MS]
+        assert run.counters["switches"] == 1

@@ -30,7 +30,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "captures" / "ab"
 SPAN_NS = 50_000_000
 
 #: Four loads of each family, on 1x4x2.
-LOADS: dict[str, list[dict[str, int | str]]] = {
+LOADS: dict[str, list[dict[str, Any]]] = {
     "pingpong": [{"pairs": n} for n in (2, 4, 6, 8)],
     "hackbench": [{"groups": g, "fds": f} for g, f in ((1, 2), (1, 4), (2, 4), (4, 5))],
     "proxy": [{"clients": n} for n in (1, 3, 6, 12)],
@@ -82,7 +82,11 @@ def synthetic(families: Sequence[str]) -> None:
             work = synth.make(family, **params)
             made: dict[str, Figures] = {}
             again: dict[str, Figures] = {}
-            common = {"span_ns": SPAN_NS, "warm_up_ns": WARM_UP_NS, "bursts_per_s": 1e6}
+            common: dict[str, Any] = {
+                "span_ns": SPAN_NS,
+                "warm_up_ns": WARM_UP_NS,
+                "bursts_per_s": 1e6,
+            }
             for rule in ("mainline", "sis_short_v5"):
                 made[rule], _, cap = run_once(work, Model(rule=rule), **common)
                 if rule == "mainline":
@@ -156,7 +160,7 @@ def _show(name: str, value: float | None) -> str:
     return f"{value / 1000:.1f} µs"
 
 
-def race(_: Sequence[str]) -> None:
+def race(_given: Sequence[str]) -> None:
     """Double bookings that are found, against those that the model knows of."""
     from traceana.race import race as ask
     from traceana.schema import BookingClass
@@ -262,7 +266,7 @@ def draw(
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def yields(_: Sequence[str]) -> None:
+def yields(_given: Sequence[str]) -> None:
     """yield_to(): a virtual CPU that works and one that spins and yields to it, on each CPU."""
     head("kernel", "form", "work done /s", "switches/s", "CPU time that is work")
     for release in ("6.1", "6.6", "6.18"):

@@ -192,16 +192,16 @@ def ensemble(runs: Several | None) -> dict[str, Any] | None:
     return out
 
 
-def accuracy(estimate: Estimate) -> str:
+def accuracy(estimate: Estimate, label: str = "Estimated, closed loop") -> str:
     """How far the model is from the recording, in words."""
     seeds = f"{estimate.seeds} seed" + ("" if estimate.seeds == 1 else "s")
     if estimate.altered is not None:
-        return f"Estimated, closed loop ({seeds}), on {estimate.altered}."
+        return f"{label} ({seeds}), on {estimate.altered}."
     idle, rate = estimate.error("idle_share"), estimate.error("wakeups_per_s")
     told = [] if idle is None else [f"idle {100 * idle:+.1f} points"]
     told += [] if rate is None else [f"wakeups/s {100 * rate:+.1f} %"]
     return (
-        f"Estimated, closed loop ({seeds}): under the recorded rule "
+        f"{label} ({seeds}): under the recorded rule "
         f"({estimate.baseline.rule}) the model is off by {', '.join(told) or 'unknown'}; "
         f"{100 * estimate.explained:.1f} % of the wakeups are explained."
     )
@@ -226,4 +226,5 @@ def notes(estimate: Estimate) -> list[str]:
     ]
     if estimate.state.metastable:
         out.append("from random starts the same workload ends in several states (metastable)")
+    out += estimate.assumed
     return out

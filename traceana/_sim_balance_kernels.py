@@ -18,13 +18,11 @@ from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
 from traceana._sim_wake_kernels import add_nr, allowed_on
-from traceana.pelt import STALE_NS
 
-__all__ = ["arrived", "may_seek", "on_pull", "on_seek", "periodic", "refresh_scan"]
+__all__ = ["arrived", "looks_for_tasks", "may_seek", "on_pull", "on_seek", "periodic", "refresh_scan"]
 
 _QUEUED = Stand.QUEUED
 _IDLE, _RUN = Phase.IDLE, Phase.RUN
-_STALE = STALE_NS
 _COLD = -(1 << 60)
 _C_IPI = COSTS.index("ipi")
 _MS = 1_000_000
@@ -206,7 +204,7 @@ def _try_level(g: Any, ratio: int) -> int:
 
 @step
 def _count_level(g: Any, c: int, near: int, weight: int) -> None:
-    """update_newidle_stats() of the core's domain (2) or of the LLC's (1)."""
+    """update_newidle_stats() of the core's domain (2), of the LLC's (1) or of that beyond (0)."""
     k = g.cpus[c]
     if near == 2:
         k.core_calls += 1
@@ -222,6 +220,13 @@ def _count_level(g: Any, c: int, near: int, weight: int) -> None:
             k.ratio = k.finds
             k.calls //= 2
             k.finds //= 2
+    else:
+        k.far_calls += 1
+        k.far_finds += weight
+        if k.far_calls >= 1024:
+            k.far_ratio = k.far_finds
+            k.far_calls //= 2
+            k.far_finds //= 2
 
 
 @step
@@ -246,23 +251,39 @@ def _newidle_source(g: Any, m: Any, T: Any, F: Any, A: Any, c: int, near: int) -
 
 
 @step
-def may_seek(g: Any, m: Any, c: int) -> bool:
-    """Whether CPU c, which has nothing left, looks for a task in a domain (``level``, counted down).
+def looks_for_tasks(g: Any, m: Any, c: int) -> bool:
+    """sched_balance_newidle(): whether CPU c, which has nothing left, goes through its domains.
 
-    sched_balance_newidle(): a domain is looked at only where the CPU is idle for longer, on average,
-    than the longest balance of late there takes (``newidle_cost``), and what has been spent before
-    it; with NI_RANDOM only as often as it succeeds.
+    Only if some CPU has had two tasks of late (rd->overload), and this one is idle for longer, on
+    average, than the longest balance of late takes (``newidle_cost``).
     """
     k = g.cpus[c]
     if g.gate_pending != 0 and m.cpus[c].pending != 0:
         return False
     if g.gate_cost != 0 and k.avg_idle < g.mig_newidle:
         return False
-    crowded = 0
-    for i in range(m.n_llcs):
-        crowded += g.over[i]
-    if crowded == 0:
-        return False  # rd->overload is not set
+    return g.overload != 0 and k.avg_idle >= k.newidle_cost
+
+
+@step
+def _note_overload(g: Any, m: Any, near: int) -> None:
+    """A pass over the topmost domain finds out whether any CPU still has two tasks."""
+    if near == 0 or (near == 1 and m.n_llcs == 1):
+        crowded = 0
+        for i in range(m.n_llcs):
+            crowded += g.over[i]
+        g.overload = 1 if crowded > 0 else 0
+
+
+@step
+def may_seek(g: Any, m: Any, c: int) -> bool:
+    """Whether CPU c looks for a task in one more domain (``level``, counted down).
+
+    A domain is looked at only where the CPU is idle for longer, on average, than the longest
+    balance of late there takes (``newidle_cost``) and what has been spent before it; with NI_RANDOM
+    only as often as it succeeds.
+    """
+    k = g.cpus[c]
     while k.level >= 0:
         near = k.level
         if (near == 2 and m.smt == 0) or (near == 0 and m.n_llcs == 1):
@@ -270,7 +291,10 @@ def may_seek(g: Any, m: Any, c: int) -> bool:
             continue
         if k.avg_idle < k.tried * (k.newidle_cost >> 2) + k.newidle_cost:
             return False
-        k.try_weight = _try_level(g, k.core_ratio if near == 2 else k.ratio) if near >= 1 else 1
+        ratio = k.ratio
+        if near != 1:
+            ratio = k.core_ratio if near == 2 else k.far_ratio
+        k.try_weight = _try_level(g, ratio)
         if k.try_weight > 0:
             return True
         _count_level(g, c, near, 0)
@@ -290,6 +314,7 @@ def on_seek(g: Any, m: Any, T: Any, F: Any, A: Any, c: int) -> bool:
     k = g.cpus[c]
     k.tried += 1
     k.source = _newidle_source(g, m, T, F, A, c, k.level)
+    _note_overload(g, m, k.level)
     if k.source < 0:
         _count_level(g, c, k.level, 0)
         k.level -= 1
@@ -314,19 +339,29 @@ def on_pull(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> i
 
 @step
 def refresh_scan(g: Any, m: Any, F: Any, c: int) -> None:
-    """update_idle_cpu_scan() for the LLC of c: the budget of the idle search."""
+    """update_idle_cpu_scan() for the LLC of c: the budget of the idle search.
+
+    Before the softirq that balances, every busy CPU's own tick of this jiffy has brought its sums
+    up to date, and the idle ones' are by the CPU that balances for them (update_nohz_stats()):
+    sleepers that have left are off the sums that are read here.
+    """
     if g.refresh == 0:
         return
     row = m.llcs[m.cpus[c].llc]
     total = 0
+    pct = m.pct_smt if row.weight > 1 else m.pct
     o: Any = row.first
     for _ in range(row.weight):
-        if F[o].nr == 0 and g.now - F[o].last_update >= _STALE:
+        if m.cpus[o].core != m.cpus[row.first].core:
+            pct = m.pct  # more than one core: the domain is not that of SMT
+        phase = g.cpus[o].tick_phase
+        ticked = (g.now - phase) // g.tick * g.tick + phase
+        if m.cpus[o].nr == 0 or F[o].last_update < ticked:
             update_cfs(F[o], g.now)
         total += cpu_util(F[o])
         o = m.cpus[o].next_llc
     row.sum_util = total
-    row.nr_idle_scan = nr_idle_scan(total, row.weight, m.pct if row.weight > 2 else m.pct_smt)
+    row.nr_idle_scan = nr_idle_scan(total, row.weight, pct)
 
 
 @step
@@ -363,6 +398,7 @@ def _balance_cpu(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int,
         if near == 0 and m.n_llcs == 1:
             break
         best = _busiest(g, m, T, F, A, c, near, not idle, 0)
+        _note_overload(g, m, near)
         if best < 0:
             if near == 1:
                 k.failed = 0  # balanced

@@ -29,7 +29,7 @@ DEFAULT_COSTS: Mapping[str, int] = {
     "scan": 60,
     "book": 370,
     "show_remote": 100,
-    "show_direct": 1600,
+    "show_direct": 950,
     "wake_remote": 2100,
     "wake_direct": 4300,
     "wake_migrate": 700,
@@ -40,6 +40,7 @@ DEFAULT_COSTS: Mapping[str, int] = {
     "enqueue": 500,
     "switch_in": 2100,
     "switch_out": 1500,
+    "switch_idle": 1400,
     "on_cpu": 800,
     "newidle": 400,
     "pull": 5000,
@@ -118,6 +119,8 @@ class Model:
     floor_cost_ns: int | None = None
     #: max_newidle_lb_cost of a domain; None: 15/16 of the longest of "pull"
     newidle_lb_cost_ns: int | None = None
+    #: NI_RANDOM: of 1024 newidle balances so many find a task; None: 128
+    newidle_ratio: int | None = None
     sis_util: bool = True
     ttwu_queue: bool = True
     newidle_random: bool | None = None

@@ -123,6 +123,18 @@ def _first_fair(g: Any, T: Any, c: int) -> int:
 
 
 @step
+def _fair_queued(g: Any, T: Any, c: int) -> int:
+    """How many of the queued tasks are fair (real-time ones stand in front)."""
+    k = g.cpus[c]
+    n = k.queued
+    t: Any = k.head
+    while t >= 0 and T[t].prio < 100:
+        n -= 1
+        t = T[t].next
+    return int(n)
+
+
+@step
 def _current(g: Any, T: Any, c: int) -> int:
     """The current task if it is fair and runnable, else -1."""
     t = g.cpus[c].curr
@@ -174,27 +186,31 @@ def _advance_min(g: Any, T: Any, c: int) -> None:
 
 
 @step
-def charge(g: Any, T: Any, E: Any, c: int, on: int) -> None:
-    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`."""
+def charge(g: Any, T: Any, E: Any, c: int, on: int) -> bool:
+    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`.
+
+    Returns whether there was something to record.
+    """
     k = g.cpus[c]
     t = k.curr
     if t >= g.n_tasks:
-        return
+        return False
     e = T[t]
     ran = g.now - e.exec_start
     if ran <= 0:
-        return
+        return False
     e.exec_start = g.now
     e.sum_exec += ran
     if e.prio < 100:
-        return
+        return False
     e.v += _scaled(ran, e.weight)
     if g.eevdf != 0 and e.v >= e.deadline:
         e.deadline = e.v + _scaled(g.slice, e.weight)
-        if k.queued > 0:
+        if _first_fair(g, T, c) >= 0:
             k.resched = 1
     _advance_min(g, T, c)
     emit_runtime(g, T, E, on, t, ran)
+    return True
 
 
 @step
@@ -221,9 +237,12 @@ def place(g: Any, T: Any, c: int, t: int, slept: int, new: int) -> None:
         return
     if g.eevdf != 0:
         v, weight = average_v(g, T, c)
-        lag = e.lag
-        if weight > 0 and lag != 0:
-            lag = lag * (weight + e.weight) // weight
+        lag = 0  # nobody there: nothing to be ahead of or behind
+        if weight > 0:
+            # div_s64(): towards zero.
+            lag = abs(e.lag) * (weight + e.weight) // weight
+            if e.lag < 0:
+                lag = -lag
         e.v = v - lag
         vslice = _scaled(g.slice, e.weight)
         e.deadline = e.v + (vslice // 2 if new != 0 else vslice)
@@ -241,9 +260,9 @@ def place(g: Any, T: Any, c: int, t: int, slept: int, new: int) -> None:
 
 @step
 def _slice_of(g: Any, T: Any, c: int, t: int) -> int:
-    """sched_slice() under CFS: the task's part of the period."""
+    """sched_slice() under CFS: the task's part of the period, itself counted."""
     k = g.cpus[c]
-    n = k.queued
+    n = _fair_queued(g, T, c)
     weight = k.weight
     curr = _current(g, T, c)
     if curr >= 0:
@@ -260,11 +279,9 @@ def _slice_of(g: Any, T: Any, c: int, t: int) -> int:
 def slice_over(g: Any, T: Any, c: int) -> bool:
     """check_preempt_tick() under CFS: whether the current task has had its slice."""
     k = g.cpus[c]
-    if k.queued == 0:
-        return False
     t = k.curr
     e = T[t]
-    if e.prio < 100:
+    if e.prio < 100 or _first_fair(g, T, c) < 0:
         return False
     slice_ = _slice_of(g, T, c, t)
     ran = e.sum_exec - e.picked_sum
@@ -338,7 +355,7 @@ def preempts(g: Any, T: Any, c: int, t: int) -> bool:
     if _behind(g, T, curr, t) != 1:
         return False
     k.next_buddy = t
-    if k.queued + 1 >= (g.latency + g.min_gran - 1) // max(g.min_gran, 1):
+    if _fair_queued(g, T, c) + 1 >= (g.latency + g.min_gran - 1) // max(g.min_gran, 1):
         k.last_buddy = curr
     return True
 
@@ -387,8 +404,8 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
     """sched_yield(), or yield_to() a task of the same CPU (`to` >= 0).
 
     CFS: the skip buddy, and the target as next buddy; ``yield_form`` 1 moves the yielder's
-    vruntime by ``penalty`` as well. EEVDF: the vruntime goes to the deadline if it is eligible
-    (6.12 and later), and there is a new deadline.
+    vruntime by its slice, 2 by the min granularity. EEVDF: the vruntime goes to the deadline if it
+    is eligible (``yield_moves``, 6.12 and later), and there is a new deadline.
     """
     k = g.cpus[c]
     t = k.curr
@@ -397,7 +414,7 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
         return
     if g.eevdf != 0:
         v, _ = average_v(g, T, c)
-        if g.delay_dequeue == 0:
+        if g.yield_moves == 0:
             e.deadline += _scaled(g.slice, e.weight)
         elif e.v <= v:
             e.v = e.deadline
@@ -405,7 +422,9 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
             _advance_min(g, T, c)
     else:
         if g.yield_form == 1:
-            e.v += _scaled(g.penalty, e.weight)
+            e.v += _scaled(_slice_of(g, T, c, t), e.weight)
+        elif g.yield_form == 2:
+            e.v += _scaled(g.min_gran, e.weight)
         k.skip_buddy = t
     if to >= 0:
         k.next_buddy = to

@@ -21,7 +21,7 @@ from traceana.rules._path_kernels import idle_cpu
 
 __all__ = ["on_run", "wait_for_message"]
 
-_RUN, _PREEMPT, _WAKE_END, _SHOW = Phase.RUN, Phase.PREEMPT, Phase.WAKE_END, Phase.SHOW
+_RUN, _PREEMPT, _WAKE_END, _CHARGE = Phase.RUN, Phase.PREEMPT, Phase.WAKE_END, Phase.CHARGE
 _UNBORN, _RUNNING, _QUEUED, _ASLEEP = Stand.UNBORN, Stand.RUNNING, Stand.QUEUED, Stand.ASLEEP
 _WAKING, _DELAYED, _DEAD = Stand.WAKING, Stand.DELAYED, Stand.DEAD
 _O_RUN, _O_WAKE, _O_BLOCK, _O_NAP, _O_UNTIL = Op.RUN, Op.WAKE, Op.BLOCK, Op.NAP, Op.UNTIL
@@ -150,7 +150,7 @@ def _fork(g: Any, m: Any, T: Any, A: Any, c: int, t: int) -> None:
     k.wake_kind = _KIND_FORK
     k.remote = 0
     k.wake_end = g.now
-    k.phase = _SHOW
+    k.phase = _CHARGE
     k.at = g.now + draw(g, _C_BOOK)
 
 
@@ -160,7 +160,7 @@ def _yield(g: Any, T: Any, E: Any, c: int, to: int) -> None:
     g.yields += 1
     charge(g, T, E, c, c)
     near = -1
-    if to >= 0 and T[to].stand == _QUEUED:
+    if to >= 0:
         if T[to].cpu == c:
             near = to
         else:
@@ -268,8 +268,12 @@ def on_run(
                 _fork(g, m, T, A, c, s.task)
                 return
             continue
-        if code == _O_YIELD or code == _O_YIELD_TO:
-            _yield(g, T, E, c, s.task if code == _O_YIELD_TO else -1)
+        if code == _O_YIELD:
+            _yield(g, T, E, c, -1)
+            return
+        if code == _O_YIELD_TO and T[s.task].stand == _QUEUED:
+            # yield_to() gives up if its target runs or sleeps.
+            _yield(g, T, E, c, s.task)
             return
     g.stuck += 1
     k.phase = _RUN

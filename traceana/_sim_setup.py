@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from traceana._sim_model import Layout, Model, constant_costs
-from traceana._sim_state import COSTS, QUANTILES, Op, Start
+from traceana._sim_state import COSTS, DIRECT_WAY, QUANTILES, Op, Start
 from traceana._sim_types import BOX, EVENT, FAR, LIVE, SIM, TRUTH, Stand
 from traceana.errors import UsageError
 from traceana.rules._state import MAX_CPUS
@@ -144,6 +144,10 @@ class State:
         self.live = _live(work.tasks, n_cpus, hz=model.hz)
         # As if all had run of late: whoever moves at the first balance is not known.
         self.live["exec_start"][:n] = begin_ns
+        idle_flips = getattr(work, "idle_flips", ())
+        if len(idle_flips) == n_cpus:
+            self.live["flips"][n:] = np.clip(idle_flips, 0, 1 << 40)
+        self.live["flips_j"][n:] = begin_ns // (1_000_000_000 // model.hz)
         g = self.sim[0]
         g["now"], g["until"] = begin_ns, end_ns
         g["span"] = max(int(getattr(work, "span_ns", 0) or 0), 0)
@@ -160,6 +164,9 @@ class State:
         if model.tick_phase_ns is not None:
             cpus["tick_phase"] = np.asarray(model.tick_phase_ns[:n_cpus]) % tick
         spread = np.array([_mixed(seed + 7919 * (c + 1)) for c in range(n_cpus)])
+        llc = self.machines[0]["cpus"]["llc"][:n_cpus]
+        for row in range(int(self.machines[0]["n_llcs"])):
+            cpus["rank"][llc == row] = np.arange(np.count_nonzero(llc == row))
         interval = self.machines[0]["llcs"]["weight"][self.machines[0]["cpus"]["llc"][:n_cpus]]
         cpus["balanced"] = begin_ns - spread % np.maximum(interval * 1_000_000, 1)
 
@@ -168,7 +175,7 @@ class State:
         self.pelt["util_avg"][:n] = np.clip(work.tasks["util"], 0, 1024)
         self.pelt["cpu"][:n] = work.tasks["cpu"]
         self.pelt["last_update"] = begin_ns
-        self.cfs = pelt.make_cfs(n_cpus, begin_ns)
+        self.cfs = pelt.make_cfs(n_cpus, begin_ns, lag=release[:2] >= (6, 0))
         self._start_budgets(model)
 
         allowed = np.asarray(work.allowed, np.uint8)
@@ -212,7 +219,9 @@ class State:
         for row in range(int(m["n_llcs"])):
             members = np.flatnonzero(llc == row)
             weight = max(len(members), 1)
-            scan = scan_budget(int(util[members].sum()), weight)
+            one_core = weight > 1 and len(set(m["cpus"]["core"][members].tolist())) == 1
+            pct = int(m["pct_smt"] if one_core else m["pct"])
+            scan = scan_budget(int(util[members].sum()), weight, pct)
             hint = 0
             if m["smt"]:
                 cores = m["cpus"]["core"][: self.n_cpus]
@@ -357,12 +366,13 @@ def _sim(
         ("mig_floor", model.floor_cost_ns),
     ):
         g[name] = model.migration_cost_ns if given is None else given
-    forms = {"plain": (0, 0), "slice": (1, 0), "min_granularity": (1, 0), "second": (3, 0)}
+    forms = ("plain", "slice", "min_granularity", "second")
     if model.yield_form not in forms:
         raise UsageError(f"yield form {model.yield_form!r}; one of {', '.join(forms)}")
-    g["yield_form"] = forms[model.yield_form][0]
-    g["penalty"] = g["latency"] // 2 if model.yield_form == "slice" else g["min_gran"]
+    g["yield_form"] = forms.index(model.yield_form)
+    g["yield_moves"] = v >= (6, 12)
     g["free"] = -1
+    g["direct_way"] = sum(int(cost[COSTS.index(name)][0]) for name in DIRECT_WAY)
     cpus = g["cpus"]
     for name in (
         "chosen", "head", "tail", "next_buddy", "last_buddy", "skip_buddy", "due_head", "due_tail",
@@ -373,7 +383,8 @@ def _sim(
         cpus[name] = FAR
     cpus["pace"] = 1024
     # In a machine that has been up for a while few balances find something.
-    cpus["ratio"] = cpus["core_ratio"] = 128
+    ratio = 128 if model.newidle_ratio is None else min(max(model.newidle_ratio, 0), 1024)
+    cpus["ratio"] = cpus["core_ratio"] = cpus["far_ratio"] = ratio
     lb_cost = model.newidle_lb_cost_ns
     # What the kernel times of the longest pull: without the way there and the switch.
     longest = int(cost[COSTS.index("pull")][-1]) * 15 // 16

@@ -12,7 +12,7 @@ from typing import Any
 
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_dequeue, pelt_switch
-from traceana._sim_balance_kernels import arrived, may_seek, on_pull, on_seek
+from traceana._sim_balance_kernels import arrived, looks_for_tasks, may_seek, on_pull, on_seek
 from traceana._sim_events_kernels import emit_switch
 from traceana._sim_queue_kernels import (
     charge,
@@ -47,6 +47,7 @@ _RUNNING, _QUEUED, _ASLEEP, _DELAYED = (
 )  # fmt: skip
 _C_EVENT, _C_OUT, _C_IN = COSTS.index("event"), COSTS.index("switch_out"), COSTS.index("switch_in")
 _C_ON_CPU, _C_NEWIDLE, _C_PULL = COSTS.index("on_cpu"), COSTS.index("newidle"), COSTS.index("pull")
+_C_TO_IDLE = COSTS.index("switch_idle")
 #: A CPU that is about to choose looks again for who holds its lock.
 _LOCK = 100
 
@@ -115,7 +116,8 @@ def begin_sleep(
     out = draw(g, _C_OUT)
     k.switch_at = g.now + out
     k.phase = _LEAVE
-    k.at = g.now + min(draw(g, _C_EVENT), out)
+    # nr_running goes down a little behind the record of the run time.
+    k.at = g.now + min(draw(g, _C_EVENT) * 5 // 4, out)
 
 
 @step
@@ -149,7 +151,8 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
     gone = k.curr
     if k.chosen == -1 and gone < g.n_tasks:
         # Once: the second time round is for the lock.
-        if T[gone].stand == _DELAYED:
+        if T[gone].stand == _DELAYED or T[gone].stand == _QUEUED:
+            # It stays on the queue; it may have been woken already.
             enqueue(g, T, c, gone)
         else:
             add_nr(g, m, T, c, gone, -1)
@@ -163,11 +166,18 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
         k.phase = _SWITCH
         k.at = max(g.now, k.switch_at)
         return
-    k.level = 2
+    k.switch_at = k.clock + draw(g, _C_TO_IDLE)
+    k.level = -1
     k.tried = 0
     k.left_at = g.now
     k.idle_stamp = k.clock
     k.pull_cost = draw(g, _C_PULL)
+    if looks_for_tasks(g, m, c):
+        # update_blocked_averages(), before any domain is looked at.
+        k.level = 2
+        before = draw(g, _C_NEWIDLE)
+        k.switch_at += before
+        k.left_at += before
     _seek_or_idle(g, m, c)
 
 
@@ -182,12 +192,10 @@ def _seek_or_idle(g: Any, m: Any, c: int) -> None:
     k = g.cpus[c]
     if not arrived(m, c) and may_seek(g, m, c):
         k.phase = _SEEK
-        k.at = g.now + k.pull_cost // 5
+        k.at = max(g.now, k.left_at) + k.pull_cost // 5
         return
     if k.tried > 0:
         k.switch_at += g.now - k.left_at
-    else:
-        k.switch_at = max(g.now, k.switch_at) + draw(g, _C_NEWIDLE)
     k.phase = _VACANT
     # rq->curr is set this long before the record of the switch.
     k.at = max(g.now, k.switch_at - draw(g, _C_EVENT) * 7 // 10)

@@ -80,6 +80,8 @@ class Phase:
     PREEMPT = 15  # schedule() with the current task still runnable
     SEEK = 16  # newidle balance: the busiest queue of a domain is looked for
     PULL = 17  # and a task taken from it
+    CHARGE = 18  # a direct wakeup holds the queue's lock: the current task's run time is told
+    ENTER = 19  # the same has been told of the task that a flush interrupts: it goes on
 
 
 class Stand:
@@ -119,7 +121,6 @@ class Cpu:
     resched: int
     inflight: int  # wakers that have done nr++ and not yet enqueued
 
-    irqs_on: int  # from then on interrupts are let in: the last switch is over
     ipi_at: int  # an interrupt of another CPU: wakelist or reschedule
     tick_at: int
     due_at: int  # timers are due since
@@ -129,6 +130,7 @@ class Cpu:
     list_tail: int
     flush: int  # what is being taken over of it
     irq: int  # in an interrupt
+    irqs_on: int  # from then on interrupts are let in: the last switch is over
     idle_stamp: int  # rq clock when it last ran out of tasks; avg_idle counts to the next enqueue
 
     wakee: int  # of the wakeup under way
@@ -152,6 +154,9 @@ class Cpu:
     core_calls: int  # and of the core's
     core_finds: int
     core_ratio: int
+    far_calls: int  # and of the one beyond the LLC
+    far_finds: int
+    far_ratio: int
     level: int  # domain of the newidle balance: 2 core, 1 LLC, 0 beyond
     source: int  # the CPU that it would pull from
     tried: int  # domains that it has looked at
@@ -161,6 +166,7 @@ class Cpu:
     balanced: int  # when it was last
     failed: int  # periodic balances that moved nothing
     tick_phase: int
+    rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
     unseen: int  # wakeups that found it idle from elsewhere and are not visible
@@ -245,6 +251,8 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
+    direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
 
     eevdf: int
@@ -257,7 +265,8 @@ class Sim:
     gate_pending: int
     refresh: int  # SIS_UTIL: nr_idle_scan is renewed
     hint: int
-    yield_form: int
+    yield_form: int  # 1, 2: the yielder's vruntime moves by a slice, a min granularity; 3 "second"
+    yield_moves: int  # EEVDF, since 6.12: sched_yield() moves the vruntime to the deadline
 
     hz: int
     tick: int
@@ -268,7 +277,6 @@ class Sim:
     mig_newidle: int
     mig_hot: int
     mig_floor: int
-    penalty: int  # yield_to: what the yielder's vruntime is moved by, ns
 
     stuck: int  # scripts that went round without using time
     switches: int

@@ -50,6 +50,7 @@ def save(workload: Workload, path: Path) -> None:
         "wake_ns": {k: list(v) for k, v in workload.wake_ns.items()},
         "leaves": {k: list(v) for k, v in workload.leaves.items()},
         "budgets": workload.budgets,
+        "idle_flips": workload.idle_flips,
         "allowed": [np.flatnonzero(row).tolist() for row in workload.allowed],
     }
     tasks = {name: workload.tasks[name] for name in TASK.names or ()}
@@ -142,6 +143,7 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
             str(k): ([_whole(x) for x in v[0]], _whole(v[1])) for k, v in about["leaves"].items()
         },
         budgets=[_whole(x) for x in about["budgets"]],
+        idle_flips=[_whole(x) for x in about.get("idle_flips", [])],
     )
     _check(made, n_cpus)
     return made

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from traceana import _closed_loop_words as words
-from traceana._closed_loop_figures import Figures, Several, measure
+from traceana._closed_loop_figures import UNKNOWN, Figures, Several, measure
 from traceana._closed_loop_reader import as_capture
 from traceana._closed_loop_settled import ENSEMBLE, LEAST_WARM_UP_NS, State, judge, scattered
 from traceana._sim_state import Op
@@ -34,15 +35,85 @@ if TYPE_CHECKING:
     from traceana.capture import Capture
     from traceana.workload import Workload
 
-__all__ = ["Estimate", "Variant", "estimate", "model_of", "run_once", "simulated_capture"]
+__all__ = [
+    "Estimate",
+    "Prepared",
+    "Variant",
+    "estimate",
+    "load",
+    "model_of",
+    "prepare",
+    "run_once",
+    "simulated_capture",
+]
 
 #: More simulated time than this is not asked for: a longer capture is cut.
 LONGEST_NS = 2_000_000_000
+#: Of a workload that has no length of its own.
+SPAN_NS = 50_000_000
 #: What the recorded machine had behind it when it was recorded is not known; so much a rule gets.
 WARM_UP_NS = 300_000_000
 _SLEEPS = (Op.BLOCK, Op.NAP, Op.UNTIL, Op.RECV)
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is simulated: scripts, the machine, and what the recording was (None: there is none)."""
+
+    work: Workload
+    calibration: Calibration
+    recorded: Figures | None
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that :func:`load` reads.
+
+        Raises
+        ------
+        UsageError
+            The folder is there and is no workload.
+        InputError
+            It cannot be written.
+        """
+        from traceana._closed_loop_store import save
+
+        save(Path(path), self.work, self.calibration, self.recorded or UNKNOWN)
+
+
+def prepare(cap: Capture) -> Prepared:
+    """Extract a capture's workload and measure its machine.
+
+    Raises
+    ------
+    MissingEventsError
+        The capture lacks sched_switch or sched_waking.
+    InputError
+        Nothing in it runs and sleeps.
+    """
+    from traceana.calibrate import calibrate
+    from traceana.workload import extract
+
+    work = extract(cap)
+    if work.span_ns <= 0 or not len(work.tasks):
+        raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
+    return Prepared(work, calibrate(cap, work), measure(cap, progress=1.0))
+
+
+def load(path: str | Path) -> Prepared:
+    """Read what :meth:`Prepared.save` wrote, or a workload alone (default costs).
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or is damaged; says what is wrong.
+    """
+    from traceana._closed_loop_store import load
+
+    work, calibration, recorded = load(Path(path))
+    if not len(work.tasks):
+        raise InputError(path, "a workload without tasks; nothing to simulate")
+    return Prepared(work, calibration, recorded)
 
 
 @dataclass(frozen=True)
@@ -80,6 +151,8 @@ class Estimate:
     #: The machine or the number of tasks is another than the recorded one: the baseline is not
     #: comparable with the recording.
     altered: str | None = None
+    #: What had to be assumed of the machine.
+    assumed: Sequence[str] = ()
 
     def error(self, name: str) -> float | None:
         """The baseline's distance from the recording; shares as differences, others relative."""
@@ -164,6 +237,7 @@ class Estimate:
             "seeds": self.seeds,
             "explained": self.explained,
             "altered": self.altered,
+            "assumed": list(self.assumed),
             "recorded": self.recorded.to_json(),
             "baseline": {
                 "rule": self.baseline.rule,
@@ -259,7 +333,7 @@ def _done(run: Simulation) -> tuple[int, int]:
 
 
 def simulated_capture(
-    cap: Capture,
+    source: Capture | Prepared,
     variant: Variant,
     *,
     first_seed: int = 1,
@@ -273,14 +347,11 @@ def simulated_capture(
     **_: Any,
 ) -> Capture:
     """One simulated run as a capture; arguments as of :func:`estimate`."""
-    from traceana.calibrate import calibrate
-    from traceana.workload import extract
-
-    work = extract(cap)
-    calibration = calibrate(cap, work)
+    made = source if isinstance(source, Prepared) else prepare(source)
+    work, calibration = made.work, made.calibration
     if costs:
         calibration = calibration.with_costs(**costs)
-    span = min(work.span_ns, LONGEST_NS)
+    span = min(work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, _altered = _altered_by(
         work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
     )
@@ -337,7 +408,7 @@ def _workers(jobs: int) -> int:
 
 
 def estimate(
-    cap: Capture,
+    source: Capture | Prepared,
     variants: Sequence[Variant | str],
     *,
     seeds: int = 8,
@@ -352,10 +423,11 @@ def estimate(
     ensemble: bool | None = None,
     on_progress: Progress | None = None,
 ) -> Estimate:
-    """Run a capture's workload under its own rule and under others.
+    """Run a workload under its own rule and under others.
 
     Parameters
     ----------
+    source : a capture, or what was made of one
     variants : rules, or rules with other fields of the model
     seeds : runs of each
     warm_up_ns : simulated before what is measured: a rule changes the state that it finds, and
@@ -373,23 +445,20 @@ def estimate(
     UsageError
         Something that cannot be served.
     """
-    from traceana.calibrate import calibrate
-    from traceana.workload import extract
-
     if not 1 <= seeds <= 1000:
         raise UsageError(f"--seeds {seeds}: 1 to 1000")
-    work = extract(cap)
-    if work.span_ns <= 0 or not len(work.tasks):
-        raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
-    calibration = calibrate(cap, work)
+    made = source if isinstance(source, Prepared) else prepare(source)
+    calibration = made.calibration
     if costs:
         calibration = calibration.with_costs(**costs)
-    recorded = measure(cap, progress=1.0)
-    bursts = _bursts_per_s(work)
-    span = min(work.span_ns, LONGEST_NS)
+    recorded = made.recorded or UNKNOWN
+    bursts = _bursts_per_s(made.work)
+    span = min(made.work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, altered = _altered_by(
-        work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
+        made.work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
     )
+    if made.recorded is None:
+        altered = altered or "a workload of which no recording is known"
     asked = [Variant(v) if isinstance(v, str) else v for v in variants]
     if window == 0:
         asked = [replace(v, changes={**v.changes, "window": 0}) for v in asked]
@@ -408,11 +477,11 @@ def estimate(
             jobs.add(_model(model, variant), many, warm=True, scatter=True)
     if warm and not altered:
         jobs.add(model, few, warm=True)
-    made = iter(jobs.run(on_progress))
+    results = iter(jobs.run(on_progress))
     outcomes = []
     for variant in [Variant(None), *asked]:
-        runs = next(made)
-        starts = next(made) if scatter else None
+        runs = next(results)
+        starts = next(results) if scatter else None
         outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts))
     return Estimate(
         recorded=recorded,
@@ -422,8 +491,9 @@ def estimate(
         explained=work.explained,
         seeds=seeds,
         costs=calibration.table(),
-        drifted=next(made, None),
+        drifted=next(results, None),
         altered=altered,
+        assumed=calibration.notes,
     )
 
 

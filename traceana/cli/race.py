@@ -160,6 +160,8 @@ def register(app: typer.Typer) -> None:
             return answer_series(files, label, limits, seed, options)
         if label is not None:
             raise UsageError("--label tells captures of a series apart; name several, or a folder")
+        if not collisions and (options.sort or options.limit is not None):
+            raise UsageError("--sort and -n order and cut the rows of --collisions")
         options.file = files[0]
         with opened(options) as cap:
             return _answer(cap, limits, seed, options, collisions=collisions)
