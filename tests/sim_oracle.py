@@ -217,10 +217,13 @@ class Machine(Balance):
                 until = max(home.at, self.now) + SPIN
             spent += until - self.now
             yield until
-        to, searched = self.select(cpu, task, sync)  # 8
-        spent += searched
+        to, scan = self.select(cpu, task, sync)  # 8
+        if scan:  # what it finds is what is there when it is over
+            spent += scan
+            yield self.now + scan
+            to, _ = self.select(cpu, task, sync, scanned=True)
         to.booked += 1
-        yield self.now + searched + self.draw("book")
+        yield self.now + self.draw("book")
         moved = to is not home
         if moved:  # 9
             self.row(cpu, Row.MIGRATE, task, cpu_from=home.index, cpu_to=to.index)
@@ -274,17 +277,31 @@ class Machine(Balance):
         self.row(cpu, Row.WAKEUP_NEW if new else Row.WAKEUP, task, cpu_to=to.index)
         yield max(self.now, end)
 
-    def select(self, cpu: Cpu, task: Task, sync: bool) -> tuple[Cpu, int]:
-        """The CPU, and how long the scan took."""
+    def select(
+        self, cpu: Cpu, task: Task, sync: bool, *, scanned: bool = False
+    ) -> tuple[Cpu, int]:
+        """The CPU; or how long a scan takes, to ask again when it is over."""
         if len(task.allowed) == 1:
             return self.cpus[min(task.allowed)], 0
         if not task.fair:
             return self.select_real_time(task), 0
         waker, home = cpu.current, self.cpus[task.cpu]
-        self.record_wakee(waker, task)
+        if not scanned:
+            self.record_wakee(waker, task)
         answer = self.ask(cpu, waker, task, home, sync)
         chosen = answer["cpu"]
         target = self.cpus[answer["target"]]
+        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
+        near = ring.index(chosen) + 1 if chosen in ring else 0
+        looked_at = {
+            "cpu": near, "core": near, "budget": self.scan[target.llc],
+            "core_rest": len(ring), "fallback": len(ring),
+        }  # fmt: skip
+        steps = looked_at.get(answer["step"], 0)
+        if steps and not scanned:
+            scan = self.draw("scan") * steps
+            if scan:
+                return home, scan
         self.hint[target.llc] = answer["hint_after"]
         task.recent = answer["recent_after"]
         wide = answer["wa"] == "wide"
@@ -292,13 +309,7 @@ class Machine(Balance):
             waker.recent = cpu.index
         if chosen not in task.allowed:
             chosen = home.index if home.index in task.allowed else min(task.allowed)
-        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
-        near = ring.index(chosen) + 1 if chosen in ring else 0
-        looked_at = {
-            "cpu": near, "core": near, "budget": self.scan[target.llc],
-            "core_rest": len(ring), "fallback": len(ring),
-        }  # fmt: skip
-        return self.cpus[chosen], self.draw("scan") * looked_at.get(answer["step"], 0)
+        return self.cpus[chosen], 0
 
     def record_wakee(self, waker: Task, task: Task) -> None:
         """Section 2.1."""
