@@ -72,8 +72,8 @@ def _run(release: str) -> list[tuple[Any, ...]]:
 WOKEN_B = 10_000 + 200 + 100 + 100 + 300 + 100
 B_RUNS = WOKEN_B + 400
 A_SLEEPS = 10_000 + 600 + 5_000
-# B wakes D on the busy CPU 3 after 4 µs, directly: look 0.2, the queue's lock 0.3; what E has run by
-# then is told by B's CPU, which takes 0.1; enqueue 0.1. The whole wakeup takes 0.9.
+# B wakes D on the busy CPU 3 after 4 µs, directly: look 0.2, the lock of the queue 0.3; what E has
+# run by then is told by the CPU of B, which takes 0.1; enqueue 0.1. The whole wakeup takes 0.9.
 WAKING_D = B_RUNS + 4_000
 TOLD_E = WAKING_D + 200 + 300
 WOKEN_D = TOLD_E + 100 + 100
