@@ -80,7 +80,7 @@ class Machine(Balance):
             cpu.open = True
             yield until
             cpu.open = False
-            if min(cpu.ipi_at, cpu.tick_at, cpu.due_at) <= self.now:
+            if cpu.interrupt_at <= self.now:
                 yield from self.interrupt(cpu)
             else:
                 stuck = yield from self.script(cpu)
@@ -162,7 +162,7 @@ class Machine(Balance):
         yield self.now + self.draw("false_idle")
         for i, task in enumerate(taken):
             if i:
-                yield self.now
+                yield self.now + self.draw("event")  # recording the last one's sched_wakeup
             self.count(cpu, task, 1)
             cpu.booked -= self.model.window == 0
             self.enqueue(cpu, task, cpu)
@@ -217,10 +217,13 @@ class Machine(Balance):
                 until = max(home.at, self.now) + SPIN
             spent += until - self.now
             yield until
-        to, searched = self.select(cpu, task, sync)  # 8
-        spent += searched
+        to, scan = self.select(cpu, task, sync)  # 8
+        if scan:  # what it finds is what is there when it is over
+            spent += scan
+            yield self.now + scan
+            to, _ = self.select(cpu, task, sync, scanned=True)
         to.booked += 1
-        yield self.now + searched + self.draw("book")
+        yield self.now + self.draw("book")
         moved = to is not home
         if moved:  # 9
             self.row(cpu, Row.MIGRATE, task, cpu_from=home.index, cpu_to=to.index)
@@ -274,17 +277,31 @@ class Machine(Balance):
         self.row(cpu, Row.WAKEUP_NEW if new else Row.WAKEUP, task, cpu_to=to.index)
         yield max(self.now, end)
 
-    def select(self, cpu: Cpu, task: Task, sync: bool) -> tuple[Cpu, int]:
-        """The CPU, and how long the scan took."""
+    def select(
+        self, cpu: Cpu, task: Task, sync: bool, *, scanned: bool = False
+    ) -> tuple[Cpu, int]:
+        """The CPU; or how long a scan takes, to ask again when it is over."""
         if len(task.allowed) == 1:
             return self.cpus[min(task.allowed)], 0
         if not task.fair:
             return self.select_real_time(task), 0
         waker, home = cpu.current, self.cpus[task.cpu]
-        self.record_wakee(waker, task)
+        if not scanned:
+            self.record_wakee(waker, task)
         answer = self.ask(cpu, waker, task, home, sync)
         chosen = answer["cpu"]
         target = self.cpus[answer["target"]]
+        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
+        near = ring.index(chosen) + 1 if chosen in ring else 0
+        looked_at = {
+            "cpu": near, "core": near, "budget": self.scan[target.llc],
+            "core_rest": len(ring), "fallback": len(ring),
+        }  # fmt: skip
+        steps = looked_at.get(answer["step"], 0)
+        if steps and not scanned:
+            scan = self.draw("scan") * steps
+            if scan:
+                return home, scan
         self.hint[target.llc] = answer["hint_after"]
         task.recent = answer["recent_after"]
         wide = answer["wa"] == "wide"
@@ -292,13 +309,7 @@ class Machine(Balance):
             waker.recent = cpu.index
         if chosen not in task.allowed:
             chosen = home.index if home.index in task.allowed else min(task.allowed)
-        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
-        near = ring.index(chosen) + 1 if chosen in ring else 0
-        looked_at = {
-            "cpu": near, "core": near, "budget": self.scan[target.llc],
-            "core_rest": len(ring), "fallback": len(ring),
-        }  # fmt: skip
-        return self.cpus[chosen], self.draw("scan") * looked_at.get(answer["step"], 0)
+        return self.cpus[chosen], 0
 
     def record_wakee(self, waker: Task, task: Task) -> None:
         """Section 2.1."""
@@ -382,7 +393,7 @@ class Machine(Balance):
             self.count(cpu, task, -1)
         chosen = yield from self.choose_under_lock(cpu)
         if chosen:
-            self.take(cpu, chosen)
+            rq.take(chosen)
             yield max(self.now, cpu.switch_at)
         else:
             chosen = yield from self.find_work(cpu)
@@ -409,10 +420,6 @@ class Machine(Balance):
             yield self.now + LOCK
             task = self.choose(cpu)
         return task
-
-    def take(self, cpu: Cpu, task: Task) -> None:
-        cpu.rq.leave(task)
-        task.stand = Stand.RUNNING
 
     def find_work(self, cpu: Cpu) -> Part[Task | None]:
         """Newidle balance (section 8.3), then the idle task; returns at the switch."""
@@ -441,7 +448,7 @@ class Machine(Balance):
             level -= 1
             if task:
                 self.move(task, cpu, cpu)
-                self.take(cpu, task)
+                cpu.rq.take(task)
                 cpu.clock = self.now
                 yield max(self.now + cost // 2, cpu.switch_at)
                 return task
@@ -452,9 +459,8 @@ class Machine(Balance):
         # rq->curr is the idle task a little before the record.
         yield max(self.now, cpu.switch_at - self.draw("event") * 7 // 10)
         task = yield from self.choose_under_lock(cpu)
-        if task:
-            self.take(cpu, task)
-        else:
+        cpu.rq.take(task)
+        if task is None:
             cpu.vacant = True
             if not self.hint[cpu.llc]:  # section 6.7
                 others = [t for t in self.threads(cpu) if t is not cpu]
@@ -468,7 +474,7 @@ class Machine(Balance):
         task = self.choose(cpu)
         if task is None:
             return  # pulled away by another CPU
-        self.take(cpu, task)
+        cpu.rq.take(task)
         change = cpu.clock - cpu.idle_stamp - cpu.avg_idle
         cpu.avg_idle += change // 8 if change >= 0 else -(-change // 8)
         cpu.avg_idle = min(cpu.avg_idle, 2 * max(self.floor_cost, cpu.lb_cost))
@@ -485,9 +491,8 @@ class Machine(Balance):
             rq.forget(prev)
             return
         prev.stand, prev.last_state, prev.off_cpu = Stand.QUEUED, 0, FAR
-        rq.leave(task)
+        rq.take(task)
         rq.enter(prev)
-        task.stand = Stand.RUNNING
         cpu.clock = self.now
         yield self.now + self.draw("switch_in")
         self.switch(cpu, task)
@@ -501,19 +506,20 @@ class Machine(Balance):
             cpu, Row.SWITCH, cpu.current, ctx=0, state=state, other=new.pid, other_prio=new.prio
         )
         leaving = None
+        cpu.irqs_on = self.now + self.draw("on_cpu")
         if prev:
-            prev.off_cpu = self.now + self.draw("on_cpu")
+            prev.off_cpu = cpu.irqs_on
             if prev.fair and prev.load.home is cpu.load and prev.load.queued:
                 leaving = prev.load
         coming = task.load if task and task.fair else None
         cpu.load.switch(leaving, coming, max(cpu.clock, cpu.load.last))
-        rq.curr = task
+        rq.curr, rq.heir, rq.decided = task, None, False
         if task is None:
             cpu.idle_since = self.now
             if rq.waiting:
                 cpu.ipi_at = min(cpu.ipi_at, self.now)
             return
-        task.from_, task.total_picked, task.protected = cpu.clock, task.total, task.deadline
+        task.from_ = cpu.clock
         rq.forget(task)
         if cpu.tick_at >= FAR:
             cpu.tick_at = self.next_tick(cpu)
@@ -586,12 +592,13 @@ class Machine(Balance):
         elif code in (Op.WAKE, Op.REPLY):
             other = self.tasks[which] if code == Op.WAKE else task.sender
             if other is not None and other is not task:
-                return self.wake_by(cpu, other, sync)
+                return self.wake_by(cpu, other, sync, silent=code == Op.REPLY)
         elif code == Op.SEND:
             box = self.box(which)
             box.messages.append(task)
             waiter = box.waiters.pop(0) if box.waiters else None
-            return self.after_wake(cpu, self.wake(cpu, waiter, sync=sync) if waiter else None)
+            # With nobody on the wait list there is no try_to_wake_up().
+            return self.after_wake(cpu, self.wake(cpu, waiter, sync=sync)) if waiter else None
         elif code == Op.FORK and self.tasks[which].stand is Stand.UNBORN:
             return self.fork(cpu, self.tasks[which])
         elif code == Op.YIELD:
@@ -600,8 +607,10 @@ class Machine(Balance):
             return self.yield_(cpu, self.tasks[which])
         return None
 
-    def wake_by(self, cpu: Cpu, other: Task, sync: bool) -> Life:
-        """A wake of a task that sleeps in a BLOCK is a wakeup, else a token."""
+    def wake_by(self, cpu: Cpu, other: Task, sync: bool, *, silent: bool) -> Life | None:
+        """A wake of a task that sleeps in a BLOCK is a wakeup, else a token; ``silent``: that
+        takes no time.
+        """
         step = other.script[other.op][0] if other.op < len(other.script) else None
         if other.stand in (Stand.ASLEEP, Stand.DELAYED) and step == Op.BLOCK:
             other.op += 1
@@ -609,7 +618,7 @@ class Machine(Balance):
             return self.after_wake(cpu, self.wake(cpu, other, sync=sync))
         if other.stand is not Stand.DEAD:
             other.tokens += 1
-        return self.after_wake(cpu, None)
+        return None if silent else self.after_wake(cpu, None)
 
     def after_wake(self, cpu: Cpu, wakeup: Life | None) -> Life:
         """A wake by a script; it may have made somebody next on this CPU."""

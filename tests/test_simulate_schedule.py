@@ -180,3 +180,32 @@ def test_weights_share_the_cpu(release: str) -> None:
     first, second = (int(x) for x in run.live["sum_exec"])
     assert first + second == pytest.approx(800 * MS, rel=0.01)
     assert first / second == pytest.approx(1024 / 335, rel=0.1)
+
+
+def test_a_wakeup_during_a_switch_meets_the_next_task() -> None:
+    """From the choice to the record of the switch the queue is locked: who comes then meets B.
+
+    A blocks at 10 µs, its switch takes 5. R, real-time, is woken by CPU 1 at 11.0 and enqueued at
+    11.6: it preempts B as soon as B is there, at 15.0 and 0.4 more for the switch. B's run time
+    counts from schedule(); A, told about at 10, is not told about again (section 7.8-4).
+    """
+    case = Case(flat(2))
+    case.add([(Op.RUN, 10_000), (Op.BLOCK,)], cpu=0, state=Start.RUNNING, cpus=[0])
+    case.add([(Op.RUN, MS)], cpu=0, cpus=[0])
+    case.add([(Op.BLOCK,), (Op.RUN, 20_000), (Op.BLOCK,)], cpu=0, state=Start.ASLEEP, cpus=[0],
+             prio=50)  # fmt: skip
+    case.add([(Op.RUN, 11_000), (Op.WAKE, 2), (Op.RUN, MS)], cpu=1, state=Start.RUNNING, cpus=[1])
+    model = Model(costs=round_costs({"switch_out": 5_000}), tick_phase_ns=[MS] * 2)
+    rows = simulate(case.build(), model, end_ns=30_000).events.to_pylist()
+    kinds = [
+        (row["ts"], schema.EventKind(row["kind"]).name.lower(), row["subject"])
+        for row in rows
+        if row["cpu"] == 0 or row["kind"] == schema.EventKind.WAKEUP
+    ]
+    assert kinds == [
+        (10_000, "stat_runtime", A),
+        (11_600, "wakeup", C),
+        (15_000, "switch", A),
+        (15_000, "stat_runtime", B),
+        (15_400, "switch", B),
+    ]

@@ -135,9 +135,23 @@ def _fair_queued(g: Any, T: Any, c: int) -> int:
 
 
 @step
+def _heir(g: Any, c: int) -> int:
+    """Who counts as current: up to the record of a switch the task that has been chosen already.
+
+    The kernel holds the queue's lock from the choice to the end of the switch, so nobody else sees
+    the time in between.
+    """
+    k = g.cpus[c]
+    t: Any = k.chosen
+    if t < 0 or t >= g.n_tasks:
+        t = k.curr
+    return int(t)
+
+
+@step
 def _current(g: Any, T: Any, c: int) -> int:
     """The current task if it is fair and runnable, else -1."""
-    t = g.cpus[c].curr
+    t = _heir(g, c)
     if t < g.n_tasks and T[t].prio >= 100 and T[t].stand == 1:
         return t
     return -1
@@ -193,8 +207,8 @@ def charge(g: Any, T: Any, E: Any, c: int, on: int) -> bool:
     """
     k = g.cpus[c]
     t = k.curr
-    if t >= g.n_tasks:
-        return False
+    if t >= g.n_tasks or k.chosen >= 0:
+        return False  # once the next one is chosen the last one's time has been told
     e = T[t]
     ran = g.now - e.exec_start
     if ran <= 0:
@@ -337,7 +351,7 @@ def _pick_eevdf(g: Any, T: Any, c: int) -> int:
 def preempts(g: Any, T: Any, c: int, t: int) -> bool:
     """check_preempt_curr(): whether the task just enqueued takes the CPU from the current one."""
     k = g.cpus[c]
-    curr = k.curr
+    curr = _heir(g, c)
     if curr >= g.n_tasks:
         return True
     e = T[t]

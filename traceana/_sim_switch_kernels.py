@@ -138,9 +138,12 @@ def _choose(g: Any, m: Any, T: Any, P: Any, F: Any, c: int) -> int:
 
 @step
 def _take(g: Any, T: Any, c: int, t: int) -> None:
-    """The chosen task leaves the queue: nobody pulls it any more."""
+    """set_next_entity(): the chosen task leaves the queue, nobody pulls it any more."""
+    e = T[t]
     dequeue(g, T, c, t)
-    T[t].stand = _RUNNING
+    e.stand = _RUNNING
+    e.picked_sum = e.sum_exec
+    e.fresh_deadline = e.deadline
     g.cpus[c].chosen = t
 
 
@@ -271,10 +274,8 @@ def on_preempt(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int) -> None:
     T[prev].stand = _QUEUED
     T[prev].state = 0
     T[prev].off_at = FAR
-    dequeue(g, T, c, t)
+    _take(g, T, c, t)
     enqueue(g, T, c, prev)
-    T[t].stand = _RUNNING
-    k.chosen = t
     k.clock = g.now
     g.preemptions += 1
     k.phase = _SWITCH
@@ -330,8 +331,6 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     s.curr_dur = e.dur_avg
     s.curr_flips = e.flips
     e.exec_start = k.clock
-    e.picked_sum = e.sum_exec
-    e.fresh_deadline = e.deadline
     forget(g, c, t)
     if k.tick_at >= FAR:
         k.tick_at = next_tick(g, c)

@@ -138,6 +138,7 @@ class Cpu:
     wake_to: int  # CPU chosen
     wake_end: int
     wake_cost: int  # scanning
+    scanned: int  # 1: the scan is over, what it reads is read now
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
@@ -230,7 +231,6 @@ class Live:
     show_ts: int
     waker: int
     from_cpu: int  # CPU of the waker
-    chosen_ts: int  # end of the selection
     booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
@@ -346,8 +346,8 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
-#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's
+#: own CPU, which need not look idle, are none. `episode`: row of the one that looked first; `kind`:
 #: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
 #: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
@@ -358,7 +358,7 @@ TRUTH = np.dtype(
                 (name, "i8")
                 for name in (
                     "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
-                    "chosen_ts", "visible_ts", "wakeup_ts", "run_ts",
+                    "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]
         ),

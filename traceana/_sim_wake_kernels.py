@@ -164,6 +164,7 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
     k.found = 0
     k.wake_from = g.now
     k.wake_cost = 0
+    k.scanned = 0
     k.wake_sync = sync
     k.phase = _LOOK
     k.at = g.now + draw(g, _C_LOOK)
@@ -218,13 +219,18 @@ def _ask(
     g: Any, m: Any, w: Any, T: Any, P: Any, F: Any, A: Any, c: int, p: Any, decide: Any,
     mainline: Any,
 ) -> int:  # fmt: skip
-    """Let the rule decide; what the kernel changes beside is changed."""
+    """Let the rule decide; what the kernel changes beside is changed.
+
+    A scan reads CPUs one by one: how long it goes on is found by deciding at its begin, what it
+    finds by deciding again when it is over (-1 until then).
+    """
     k = g.cpus[c]
     t = k.wakee
     a = k.curr
     e = T[t]
     o = T[a]
-    _record_wakee(g, T, a, t)
+    if k.scanned == 0:
+        _record_wakee(g, T, a, t)
     prev = e.cpu
     w.ts = g.now
     w.waker = a
@@ -261,6 +267,12 @@ def _ask(
     if cpu < 0:
         cpu, _ = mainline(w, m, p)
     m.booked_counts = 0
+    if k.scanned == 0:
+        steps = _scanned(g, m, w, cpu)
+        if steps > 0:
+            k.scanned = draw(g, _C_SCAN) * steps
+            if k.scanned > 0:
+                return -1
     if w.hint_cleared != 0:
         m.llcs[m.cpus[w.target].llc].idle_core = 0
     e.recent = w.recent_after
@@ -272,7 +284,6 @@ def _ask(
             if allowed_on(T, A, t, cpu):
                 break
             cpu = other
-    k.wake_cost += draw(g, _C_SCAN) * _scanned(g, m, w, cpu)
     return cpu
 
 
@@ -308,7 +319,6 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
     row.this_cpu = e.from_cpu
     row.waking_ts = e.waking_ts
     row.look_ts = e.look_ts
-    row.chosen_ts = e.chosen_ts
     row.visible_ts = e.show_ts
     row.wakeup_ts = -1
     row.run_ts = -1
@@ -373,7 +383,6 @@ def on_look(
         k.at = until
         return
     e.look_ts = g.now
-    searched = 0
     only = _only_cpu(g, T, A, t)
     if only >= 0:
         k.wake_kind = _PINNED
@@ -381,18 +390,19 @@ def on_look(
     elif e.prio < 100:
         k.wake_to = _real_time_cpu(g, m, T, A, t)
     else:
-        before = k.wake_cost
         k.wake_to = _ask(g, m, w, T, P, F, A, c, p, decide, mainline)
         d = k.wake_to
-        searched = k.wake_cost - before
-        e.chosen_ts = g.now + searched
+        if d < 0:
+            k.wake_cost += k.scanned
+            k.at = g.now + k.scanned
+            return
         if d != c and idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
             _book_idle(g, m, T, L, d, t)
             k.found = 1
             g.cpus[d].unseen += 1
     m.cpus[k.wake_to].booked += 1
     k.phase = _BOOK
-    k.at = g.now + searched + draw(g, _C_BOOK)
+    k.at = g.now + draw(g, _C_BOOK)
 
 
 @step

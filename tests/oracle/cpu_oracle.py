@@ -49,6 +49,7 @@ class Cpu:
     life: Iterator[int] = field(default_factory=lambda: iter(()))
     at: int = FAR  # when its present step is over
     open: bool = True  # interrupts are let in
+    irqs_on: int = 0  # when its last switch is over: from then on
     irq: bool = False
     ipi_at: int = FAR
     tick_at: int = FAR
@@ -83,7 +84,11 @@ class Cpu:
 
     @property
     def next(self) -> int:
-        return min(self.at, self.ipi_at, self.tick_at, self.due_at) if self.open else self.at
+        return min(self.at, self.interrupt_at) if self.open else self.at
+
+    @property
+    def interrupt_at(self) -> int:
+        return max(self.irqs_on, min(self.ipi_at, self.tick_at, self.due_at))
 
 
 class Box:
@@ -215,6 +220,7 @@ class Bench:
             task.total = max(int(row["since_sleep"]), 0)
         else:
             task.recent = -1
+            task.flips_tick = now // self.tick
         return task
 
     def _start_budgets(self, work: Work) -> None:
