@@ -163,8 +163,10 @@ class Cpu:
     try_weight: int
     pull_cost: int
     left_at: int  # when it began
-    balanced: int  # when it was last
-    failed: int  # periodic balances that moved nothing
+    balanced: int  # when its LLC was last, for it
+    balanced_far: int  # and what lies beyond
+    failed: int  # balances of the LLC one after the other that moved nothing
+    failed_far: int
     tick_phase: int
     rank: int  # its place among the CPUs of its LLC, ascending
 
@@ -251,6 +253,7 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    nohz_jiffy: int  # when CPUs without a tick were last balanced
     overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
     direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
