@@ -2,7 +2,9 @@
 
 A step of the script that takes no time is followed at once by the next one; a wakeup, a sleep or a
 stretch of CPU time ends the stretch. Wakes are tokens: one of a task that is not asleep waits for
-its next BLOCK. Arguments as in ``_sim_wake_kernels``; S OP[m], B BOX[boxes], N int64[n, 2] messages
+its next BLOCK. A message to whom nobody waits, and an answer to whoever does not sleep, wake nobody:
+the list of those who wait is empty, try_to_wake_up() is not called, and it takes no time of its
+own. Arguments as in ``_sim_wake_kernels``; S OP[m], B BOX[boxes], N int64[n, 2] messages
 (sender, next; the free ones are a list), H timers.
 """
 
@@ -103,6 +105,15 @@ def _waits_for_wake(T: Any, S: Any, t: int) -> bool:
 
 
 @step
+def _token(g: Any, T: Any, t: int) -> None:
+    """A wake that came early waits for the next BLOCK."""
+    if T[t].stand != _DEAD:
+        T[t].tokens += 1
+        T[t].early += 1
+        g.tokens_made += 1
+
+
+@step
 def _wake(g: Any, T: Any, S: Any, E: Any, c: int, t: int, sync: int) -> None:
     """A WAKE of the script: a wakeup, or a token for later."""
     k = g.cpus[c]
@@ -113,10 +124,7 @@ def _wake(g: Any, T: Any, S: Any, E: Any, c: int, t: int, sync: int) -> None:
         T[t].bursts += 1
         begin_wake(g, T, E, c, t, sync)
         return
-    if T[t].stand != _DEAD:
-        T[t].tokens += 1
-        T[t].early += 1
-        g.tokens_made += 1
+    _token(g, T, t)
     k.phase = _WAKE_END
     k.at = g.now + draw(g, _C_NONE)
 
@@ -252,6 +260,9 @@ def on_run(
         if code == _O_WAKE or code == _O_REPLY:
             other = s.task if code == _O_WAKE else e.sender
             if 0 <= other < g.n_tasks and other != t:
+                if code == _O_REPLY and not _waits_for_wake(T, S, other):
+                    _token(g, T, other)
+                    continue
                 _wake(g, T, S, E, c, other, s["flags"] & _SYNC)
                 return
             continue
@@ -259,10 +270,8 @@ def on_run(
             other = _unsent(g, T, B, N, s.task, t)
             if other >= 0:
                 begin_wake(g, T, E, c, other, s["flags"] & _SYNC)
-            else:
-                k.phase = _WAKE_END
-                k.at = g.now + draw(g, _C_NONE)
-            return
+                return
+            continue
         if code == _O_FORK:
             if 0 <= s.task < g.n_tasks and T[s.task].stand == _UNBORN:
                 _fork(g, m, T, A, c, s.task)

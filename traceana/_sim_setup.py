@@ -169,6 +169,8 @@ class State:
             cpus["rank"][llc == row] = np.arange(np.count_nonzero(llc == row))
         interval = self.machines[0]["llcs"]["weight"][self.machines[0]["cpus"]["llc"][:n_cpus]]
         cpus["balanced"] = begin_ns - spread % np.maximum(interval * 1_000_000, 1)
+        cpus["balanced_far"] = begin_ns - spread % (n_cpus * 1_000_000)
+        g["nohz_jiffy"] = -1
 
         self.pelt = pelt.make_tasks(n + n_cpus)
         self.pelt["weight"][:n] = work.tasks["weight"]

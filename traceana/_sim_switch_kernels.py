@@ -138,9 +138,12 @@ def _choose(g: Any, m: Any, T: Any, P: Any, F: Any, c: int) -> int:
 
 @step
 def _take(g: Any, T: Any, c: int, t: int) -> None:
-    """The chosen task leaves the queue: nobody pulls it any more."""
+    """set_next_entity(): the chosen task leaves the queue, nobody pulls it any more."""
+    e = T[t]
     dequeue(g, T, c, t)
-    T[t].stand = _RUNNING
+    e.stand = _RUNNING
+    e.picked_sum = e.sum_exec
+    e.fresh_deadline = e.deadline
     g.cpus[c].chosen = t
 
 
@@ -151,8 +154,7 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
     gone = k.curr
     if k.chosen == -1 and gone < g.n_tasks:
         # Once: the second time round is for the lock.
-        if T[gone].stand == _DELAYED or T[gone].stand == _QUEUED:
-            # It stays on the queue; it may have been woken already.
+        if T[gone].stand == _DELAYED:
             enqueue(g, T, c, gone)
         else:
             add_nr(g, m, T, c, gone, -1)
@@ -271,10 +273,8 @@ def on_preempt(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int) -> None:
     T[prev].stand = _QUEUED
     T[prev].state = 0
     T[prev].off_at = FAR
-    dequeue(g, T, c, t)
+    _take(g, T, c, t)
     enqueue(g, T, c, prev)
-    T[t].stand = _RUNNING
-    k.chosen = t
     k.clock = g.now
     g.preemptions += 1
     k.phase = _SWITCH
@@ -330,8 +330,6 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     s.curr_dur = e.dur_avg
     s.curr_flips = e.flips
     e.exec_start = k.clock
-    e.picked_sum = e.sum_exec
-    e.fresh_deadline = e.deadline
     forget(g, c, t)
     if k.tick_at >= FAR:
         k.tick_at = next_tick(g, c)

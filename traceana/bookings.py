@@ -65,6 +65,8 @@ class Bookings:
 
     ``table``: ``schema.COLLISIONS``; hops and attributable time null. ``untraced``: bool per row of
     it, whether the windows would overlap without the time that recording took in them.
+    ``elsewhere``: the same, whether the second wakee went to a CPU to which nothing but its looking
+    idle leads, not where it last ran and where a search in vain ends, too.
 
     Per decided wakeup: ``rows`` int64 (ids), ``cpu`` int32, ``read_lo``, ``read_hi`` (between them
     CPUs were looked at), ``read`` (estimate for the chosen one, where it is tried first),
@@ -80,6 +82,7 @@ class Bookings:
 
     table: pa.Table
     untraced: Array
+    elsewhere: Array
     rows: Array
     cpu: Array
     read_lo: Array
@@ -143,6 +146,7 @@ def find(
     rows = Growing("rows", timeline.rows.table("wakeups").num_rows)
     tables: list[pa.Table] = []
     untraced: list[Array] = []
+    elsewhere: list[Array] = []
     facts: dict[str, int] = {}
     assumptions: list[str] = []
     for part in find_parts(
@@ -152,6 +156,7 @@ def find(
         rows.append({name: getattr(part, name) for name in _PER_ROW})
         tables.append(part.table)
         untraced.append(part.untraced)
+        elsewhere.append(part.elsewhere)
         facts = {name: facts.get(name, 0) + n for name, n in part.facts.items()}
         assumptions = part.assumptions
     arrays = rows.finish()
@@ -164,6 +169,7 @@ def find(
     return Bookings(
         table=table,
         untraced=bare[in_time],
+        elsewhere=np.concatenate(elsewhere)[in_time],
         facts=facts,
         assumptions=assumptions,
         missing=_missing(len(arrays["rows"]), facts),
@@ -280,6 +286,7 @@ def _in_stretch(
     part = Bookings(
         table=_table(w, cpu, pair, verdict, delay),
         untraced=verdict[:, 2] == 1,
+        elsewhere=cpu[later] != w["prev_cpu"][later],
         rows=w["wakeup"][chosen],
         cpu=cpu[chosen],
         read_lo=w["waking_ts"][chosen],

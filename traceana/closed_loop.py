@@ -24,8 +24,17 @@ import numpy as np
 from traceana import _closed_loop_words as words
 from traceana._closed_loop_figures import UNKNOWN, Figures, Several, measure
 from traceana._closed_loop_reader import as_capture
-from traceana._closed_loop_settled import ENSEMBLE, LEAST_WARM_UP_NS, State, judge, scattered
-from traceana._sim_state import Op
+from traceana._closed_loop_settled import (
+    AT_REST,
+    ENSEMBLE,
+    LEAST_WARM_UP_NS,
+    State,
+    judge,
+    scattered,
+    side_by_side,
+)
+from traceana._sim_model import constant_costs
+from traceana._sim_state import COSTS, QUANTILES, Op
 from traceana.columns import EventColumns
 from traceana.errors import InputError, UsageError
 from traceana.simulate import Model, Simulation, simulate
@@ -153,6 +162,9 @@ class Estimate:
     altered: str | None = None
     #: What had to be assumed of the machine.
     assumed: Sequence[str] = ()
+    #: Share of the CPUs' time in which partners ran side by side, without the sleeps that rounds on
+    #: one CPU would have (``_closed_loop_settled.side_by_side``).
+    unseen: float = 0.0
 
     def error(self, name: str) -> float | None:
         """The baseline's distance from the recording; shares as differences, others relative."""
@@ -229,7 +241,7 @@ class Estimate:
                     "delta": deltas,
                     "usable": self.usable(outcome),
                     "sentence": words.one(self, outcome),
-                    "ensemble": words.ensemble(outcome.ensemble),
+                    "ensemble": words.ensemble(self, outcome),
                 }
             )
         return {
@@ -242,9 +254,10 @@ class Estimate:
             "baseline": {
                 "rule": self.baseline.rule,
                 **self.baseline.runs.to_json(),
-                "ensemble": words.ensemble(self.baseline.ensemble),
+                "ensemble": words.ensemble(self, self.baseline),
             },
             "calibration_error": self.calibration_error(),
+            "side_by_side": self.unseen,
             "drift": {name: self.drift(name) for name in words.HEADLINES},
             **self.state.to_json(),
             "usable": any(r["usable"] for r in rules),
@@ -493,8 +506,17 @@ def estimate(
         costs=calibration.table(),
         drifted=next(results, None),
         altered=altered,
+        unseen=side_by_side(work, recorded, _overlap_ns(model)) if settled else 0.0,
         assumed=calibration.notes,
     )
+
+
+def _overlap_ns(model: Model) -> int:
+    """How long a waker runs on behind its wakeup when it goes to sleep, at most (median costs)."""
+    middle = (QUANTILES - 1) // 2
+    costs = constant_costs() if model.costs is None else model.costs
+    ns = {name: int(row[middle]) for name, row in zip(COSTS, costs, strict=True)}
+    return max(ns["wake_remote"] + ns["wake_migrate"], ns["wake_direct"]) + ns["switch_out"]
 
 
 def _model(model: Model, variant: Variant) -> Model:
@@ -510,11 +532,14 @@ class _Jobs:
     def __init__(self, work: Workload, span_ns: int, warm_up_ns: int, bursts: float | None) -> None:
         self.work, self.span_ns, self.warm_up_ns = work, span_ns, warm_up_ns
         self.bursts = bursts
-        self.groups: list[list[tuple[Model, int, bool, bool]]] = []
+        self.groups: list[list[tuple[Model, int, bool, tuple[int, int] | None]]] = []
 
     def add(self, model: Model, seeds: Sequence[int], *, warm: bool, scatter: bool = False) -> None:
-        """Add a group of runs: behind the warm-up or not, from random places or not."""
-        self.groups.append([(model, seed, warm, scatter) for seed in seeds])
+        """Add a group of runs: behind the warm-up or not, from other starts or not."""
+        n = len(seeds)
+        self.groups.append(
+            [(model, seed, warm, (i, n) if scatter else None) for i, seed in enumerate(seeds)]
+        )
 
     def _warm_up(self, *, warm: bool, scatter: bool) -> int:
         if scatter:
@@ -527,17 +552,18 @@ class _Jobs:
         bar = _Bar(len(flat), on_progress)
 
         def one(i: int) -> Figures:
-            model, seed, warm, scatter = flat[i]
-            work = scattered(self.work, seed) if scatter else self.work
-            if scatter:
-                model = model.with_(nr_idle_scan=None, idle_core_hint=None)
+            model, seed, warm, start = flat[i]
+            work = self.work
+            if start is not None:
+                work = scattered(work, seed, *start)
+                model = model.with_(**AT_REST)
             figures, _, _ = run_once(
                 work,
                 model,
                 seed=seed,
                 begin_ns=self.work.begin_ns,
                 span_ns=self.span_ns,
-                warm_up_ns=self._warm_up(warm=warm, scatter=scatter),
+                warm_up_ns=self._warm_up(warm=warm, scatter=start is not None),
                 bursts_per_s=self.bursts,
                 on_progress=bar.of(i, self.work.begin_ns),
             )

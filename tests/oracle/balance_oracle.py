@@ -76,16 +76,22 @@ class Balance(Bench):
     def arrived(self, cpu: Cpu) -> bool:
         return cpu.nr > 0 or cpu.pending
 
-    def may_seek(self, cpu: Cpu) -> bool:
+    def looks_for_tasks(self, cpu: Cpu) -> bool:
+        """Whether a CPU that runs dry goes through its domains at all."""
         if self.gate_pending and cpu.pending:
             return False
         if self.gate_cost and cpu.avg_idle < self.newidle_cost:
             return False
-        return self.crowded(self.cpus)
+        return self.overload and cpu.avg_idle >= cpu.lb_cost
+
+    def note_overload(self, level: int) -> None:
+        """A pass over the topmost domain finds out whether any CPU still has two tasks."""
+        if level == BEYOND or (level == LLC and len(self.scan) == 1):
+            self.overload = self.crowded(self.cpus)
 
     def dice(self, cpu: Cpu, level: int) -> int:
         """NI_RANDOM: 0 the domain is passed over, else what a find counts for."""
-        if not self.random_newidle or level == BEYOND:
+        if not self.random_newidle:
             return 1
         weight = 1 + cpu.luck[level][2]
         self.draws += 1
@@ -95,8 +101,6 @@ class Balance(Bench):
 
     def tally(self, cpu: Cpu, level: int, found: int) -> None:
         """update_newidle_stats()."""
-        if level == BEYOND:
-            return
         luck = cpu.luck[level]
         luck[0] += 1
         luck[1] += found
@@ -162,6 +166,7 @@ class Balance(Bench):
         self.renew_budget(cpu)
         for level in (LLC, BEYOND) if len(self.scan) > 1 else (LLC,):
             best = self.busiest(cpu, level, 0, busy=not idle)
+            self.note_overload(level)
             if best is None:
                 if level == LLC:
                     cpu.failed = 0
