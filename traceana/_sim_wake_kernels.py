@@ -53,7 +53,7 @@ _C_REMOTE, _C_DIRECT = COSTS.index("wake_remote"), COSTS.index("wake_direct")
 _C_MIGRATE, _C_IPI = COSTS.index("wake_migrate"), COSTS.index("ipi")
 _C_ENQUEUE, _C_EVENT = COSTS.index("enqueue"), COSTS.index("event")
 _DECIDED, _ON_CPU, _PINNED, _KIND_DELAYED, _FORK = range(5)
-_S_SIBLING, _S_OVERLOADED = Step.SIBLING, Step.OVERLOADED
+_S_SIBLING = Step.SIBLING
 _S_CORE, _S_CPU, _S_BUDGET, _S_FALLBACK = Step.CORE, Step.CPU, Step.BUDGET, Step.FALLBACK
 #: In looks at a CPU: what comes before a scan, before a search for an idle core, and a core.
 _SCAN_BEGINS, _CORES_BEGIN, _CORE_LOOKS = 5, 3, 3
@@ -190,7 +190,7 @@ def _scanned(g: Any, m: Any, w: Any, cpu: int) -> int:
     ns): the shortest takes recent_used_cpu; a sibling is read 50 ns behind that, the scan begins
     295 behind it, the search for an idle core 200, and takes 190 a core.
     """
-    if w.step == _S_SIBLING or w.step == _S_OVERLOADED:
+    if w.step == _S_SIBLING:
         return 1
     if w.step < _S_CORE or w.step > _S_FALLBACK:
         return 0
