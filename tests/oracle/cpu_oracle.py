@@ -43,7 +43,7 @@ class Cpu:
     idle_task: Task
     tick_phase: int
     clock: int  # of the run queue, at its last schedule()
-    balanced: int
+    balanced: dict[int, int]  # when each domain was last (1 LLC, 0 beyond)
     avg_idle: int
     lb_cost: int
     core_lb_cost: int
@@ -70,7 +70,8 @@ class Cpu:
     switch_at: int = 0
     idle_stamp: int = 0
     idle_since: int = 0
-    failed: int = 0
+    #: Balances of a domain, one after the other, that have moved nothing
+    failed: dict[int, int] = field(default_factory=lambda: {1: 0, 0: 0})
     #: NI_RANDOM, per level (2 core, 1 LLC, 0 beyond): tries, finds, ratio
     luck: dict[int, list[int]] = field(default_factory=dict)
 
@@ -155,6 +156,8 @@ class Bench:
 
         #: rd->overload: a CPU has had two tasks since a balance last found none
         self.overload = False
+        #: The tick in which CPUs without a tick of their own were last balanced
+        self.nohz_tick = -1
         #: The shortest way of a direct wakeup up to its record
         self.direct_way = sum(self.costs[COSTS.index(name)][0] for name in DIRECT_WAY)
         ratio = 128 if model.newidle_ratio is None else model.newidle_ratio
@@ -174,8 +177,10 @@ class Bench:
                 idle_task=self._task(-1, dict.fromkeys(("pid", "policy", "util"), 0), work, begin),
                 tick_phase=phases[c] % self.tick,
                 clock=begin,
-                balanced=begin
-                - mixed(seed + 7919 * (c + 1)) % (layout.llc.count(layout.llc[c]) * MS),
+                balanced={
+                    level: begin - mixed(seed + 7919 * (c + 1)) % (weight * MS)
+                    for level, weight in ((1, layout.llc.count(layout.llc[c])), (0, n))
+                },
                 avg_idle=2 * cost if model.avg_idle_ns is None else model.avg_idle_ns,
                 lb_cost=longest,
                 core_lb_cost=longest * 3 // 4 if in_core is None else in_core,
