@@ -13,7 +13,7 @@ from typing import Any
 from traceana._jit import step
 from traceana._pelt_kernels import cpu_util, nr_idle_scan, pelt_move, update_cfs
 from traceana._sim_events_kernels import emit_migrate
-from traceana._sim_queue_kernels import dequeue, enqueue, forget, keep_lag, place
+from traceana._sim_queue_kernels import arrive, dequeue, forget, keep_lag, place
 from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
@@ -82,9 +82,7 @@ def move_task(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, t: int, c: int, on
         e.v += g.cpus[c].min_v - g.cpus[origin].min_v
     pelt_move(P, t, F, c, g.now)
     add_nr(g, m, T, c, t, 1)
-    if g.cpus[c].queued == 0 and g.cpus[c].curr >= g.n_tasks:
-        g.cpus[c].clock = g.now
-    enqueue(g, T, c, t)
+    arrive(g, T, c, t)
 
 
 @step

@@ -154,8 +154,7 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
     gone = k.curr
     if k.chosen == -1 and gone < g.n_tasks:
         # Once: the second time round is for the lock.
-        if T[gone].stand == _DELAYED or T[gone].stand == _QUEUED:
-            # It stays on the queue; it may have been woken already.
+        if T[gone].stand == _DELAYED:
             enqueue(g, T, c, gone)
         else:
             add_nr(g, m, T, c, gone, -1)

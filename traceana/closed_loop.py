@@ -284,7 +284,7 @@ def model_of(calibration: Calibration, **changes: Any) -> Model:
     return calibration.model(**changes)
 
 
-def _bursts_per_s(work: Workload) -> float | None:
+def bursts_per_s(work: Workload) -> float | None:
     """Bursts that ended in a sleep (or would have, but for an early token), as recorded."""
     if not work.span_ns:
         return None
@@ -477,7 +477,7 @@ def estimate(
     if costs:
         calibration = calibration.with_costs(**costs)
     recorded = made.recorded or UNKNOWN
-    bursts = _bursts_per_s(made.work)
+    bursts = bursts_per_s(made.work)
     span = min(made.work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, altered = _altered_by(
         made.work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown

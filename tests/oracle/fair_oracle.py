@@ -104,6 +104,7 @@ class RunQueue:
     curr: Task | None = None
     heir: Task | None = None  # chosen, and current from the next switch on
     decided: bool = False  # who comes next, be it the idle task
+    locked: bool = False  # schedule() has not looked for a next one yet
     waiting: list[tuple[tuple[int, int], int, Task]] = field(default_factory=list)
     floor: int = 1 << 40  # min_vruntime
     next_buddy: Task | None = None
@@ -172,6 +173,8 @@ class RunQueue:
         task = self.curr
         if task is None or self.decided or task.from_ is None or now <= task.from_:
             return 0
+        if task.stand is not Stand.RUNNING and self.locked:
+            return 0  # schedule() has told its time and holds the lock
         ran, task.from_ = now - task.from_, now
         task.total += ran
         if not task.fair:
