@@ -22,7 +22,7 @@ from traceana._workload_clean import (
 )
 from traceana._workload_flips import idle_flips, own_flips, start_flips, told_wide
 from traceana._workload_marks import TIMER_NS, Mark, Marks, Stretches, make_marks, make_stretches
-from traceana._workload_newidle import measure_newidle
+from traceana._workload_newidle import measure_newidle, with_sources
 from traceana._workload_servers import add_pair_tokens, add_requests
 from traceana.columns import EventColumns
 from traceana.replay import Replay, Told, Verdicts
@@ -66,6 +66,8 @@ def build(cap: Capture) -> Workload:
     scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
     leave_ns, irq_ns = round(_LEAVE_NS * scale), round((_IRQ_NS + REFERENCE) * scale)
     stretches = make_stretches(timeline, events, leave_ns)
+    core = topo.as_arrays(cap.topology, len(timeline.raw["cpus"])).core
+    stretches = with_sources(stretches, events, core)
     replay = Replay(cap, timeline)
     marks = make_marks(
         timeline, stretches, _sync(timeline, replay), irq_ns, round(TIMER_NS * scale)
@@ -269,6 +271,7 @@ def _kinds_of_leaves(s: Stretches, scale: float) -> dict[str, Array]:
     return {
         "task": took[told & (s.follows == 1)],
         "pulled": took[told & (s.follows == 2)],
+        "pulled_core": took[told & (s.follows == 3)],
         "idle": straight,
         "sought": idle[idle > longest],
         "all_idle": idle,

@@ -64,7 +64,7 @@ class Stretches:
     ``end`` is when the task was taken off the queue, ``sleeps`` whether it blocked, ``cut_in`` and
     ``cut_out`` whether that end of the stretch was not seen. ``irqs`` are records of interrupts
     within, ``cpu`` where. ``told``: ``end`` comes from a sched_stat_runtime.
-    ``follows``: 0 the CPU goes idle, 1 another task, 2 one that was pulled.
+    ``follows``: 0 the CPU goes idle, 1 another task, 2 one that was pulled, 3 from the own core.
     """
 
     task: Array

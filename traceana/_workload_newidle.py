@@ -8,20 +8,24 @@ where the gate stands.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from traceana import _workload_newidle_kernels as k
+from traceana import schema
 
 if TYPE_CHECKING:
     from traceana._workload_marks import Stretches
+    from traceana.columns import EventColumns
     from traceana.timeline import Timeline
 
-__all__ = ["Newidle", "find_gate", "measure_newidle"]
+__all__ = ["Newidle", "find_gate", "measure_newidle", "with_sources"]
 
 NULL = -(2**63)
+_MIGRATE = int(schema.EventKind.MIGRATE)
 Array = npt.NDArray[Any]
 #: Of the record of a wakeup, and of the switch to its task, how long before it the task was
 #: enqueued; ns where recording takes the reference.
@@ -32,9 +36,11 @@ _FORGOTTEN, _FEW = 20, 200
 _LLC_NS = 1300
 #: An average at such a look is known to some per cent only: this percentile of them is the gate.
 _LOWEST = 10
-#: Gates that tell so much (share of all) less than the best are as good.
-_AS_GOOD = 0.002
-_IDLE, _TASK, _PULLED = 0, 1, 2
+#: Gates that tell so much less than the best are as good; one that tells less than this is none.
+_AS_GOOD, _TELLS = 0.01, 0.2
+#: Fewer tries than this share are mistakes: something else took its time.
+_MISTAKES = 0.01
+_IDLE, _TASK, _PULLED, _FROM_CORE = 0, 1, 2, 3
 
 
 class Newidle:
@@ -66,7 +72,7 @@ def measure_newidle(s: Stretches, timeline: Timeline, tried_ns: float, scale: fl
     walk: Any = k.average_idle
     walk(s.cpu[at], idle, state, out)
     known = out[:, 1] >= _FORGOTTEN
-    tried = (s.follows[at] == _PULLED) | (s.out[at] - s.end[at] > tried_ns)
+    tried = (s.follows[at] >= _PULLED) | (s.out[at] - s.end[at] > tried_ns)
     if known.sum() < _FEW:
         return Newidle()
     gate = find_gate(out[known, 0], tried[known])
@@ -77,6 +83,27 @@ def measure_newidle(s: Stretches, timeline: Timeline, tried_ns: float, scale: fl
     if looked.sum() >= _FEW // 4:
         near = max(gate, int(np.percentile(out[looked, 0], _LOWEST)))
     return Newidle(gate, near, int(out[known, 0].mean()))
+
+
+def with_sources(s: Stretches, events: EventColumns, core: Array) -> Stretches:
+    """Tell the pulls from a CPU of the same core apart; ``core``: of each CPU."""
+    pull = (events.kind == _MIGRATE) & (events.cpu == events.cpu_to) & (events.cpu_from >= 0)
+    pull &= (events.cpu < len(core)) & (events.cpu_from < len(core))
+    rows = np.flatnonzero(s.follows == _PULLED)
+    if not pull.any() or not len(rows):
+        return s
+    ts, to, origin = events.ts[pull], events.cpu[pull].astype(np.int64), events.cpu_from[pull]
+    base = int(min(ts.min(), s.out[rows].min()))
+    span = int(max(ts.max(), s.out[rows].max())) - base + 1
+    key = to * span + (ts - base)
+    order = np.argsort(key, kind="stable")
+    at = np.searchsorted(key[order], s.cpu[rows] * span + (s.out[rows] - base), "right") - 1
+    last = order[np.maximum(at, 0)]
+    mine = (at >= 0) & (to[last] == s.cpu[rows]) & (ts[last] >= s.end[rows])
+    follows = s.follows.copy()
+    same = mine & (core[origin[last]] == core[to[last]])
+    follows[rows[same]] = _FROM_CORE
+    return replace(s, follows=follows)
 
 
 def _idle_times(s: Stretches, at: Array, timeline: Timeline, scale: float) -> Array:
@@ -102,16 +129,25 @@ def _idle_times(s: Stretches, at: Array, timeline: Timeline, scale: float) -> Ar
 
 
 def find_gate(average: Array, tried: Array) -> int:
-    """Find the average from which on balances were tried: the one that is wrong least often.
+    """Find the average from which on balances were tried: below it are fewest of those that were,
+    and most of those that were not. Above it not all need be: other conditions hold besides.
 
-    Of several that are as good the lowest: nothing is known of averages that never occurred.
+    Of several that are as good the lowest: nothing is known of averages that never occurred. Where
+    no average tells the two apart all are above the gate.
 
     >>> find_gate(np.array([5, 6, 7, 8]), np.array([False, False, True, True]))
     7
     """
     order = np.argsort(average, kind="stable")
     value, tried = average[order], tried[order]
-    # Right with the gate at value[i]: not tried before i, tried from i on; the last: never.
-    right = np.append(0, np.cumsum(~tried)) + np.append(np.cumsum(tried[::-1])[::-1], 0)
-    best = int(np.argmax(right >= right.max() - _AS_GOOD * len(value)))
-    return int(value[best]) if best < len(value) else int(value[-1]) + 1
+    share = float(tried.mean())
+    if share < _MISTAKES:
+        return int(value[-1]) + 1
+    if share == 1:
+        return int(value[0])
+    # Of those not tried and of those tried, what lies below value[i].
+    told = np.cumsum(~tried) / np.sum(~tried) - np.cumsum(tried) / np.sum(tried)
+    told = np.append(0, told[:-1])
+    if told.max() < _TELLS:
+        return int(value[0])
+    return int(value[int(np.argmax(told >= told.max() - _AS_GOOD))])

@@ -236,9 +236,11 @@ def _newidle_ratio(workload: Workload) -> int | None:
 
     Where there are hardly any tries, they are rare because none succeeds.
     """
-    pulls, vain, idle = (
-        workload.leaves.get(name, ([], 0))[1] for name in ("pulled", "sought", "all_idle")
+    near, far, vain, idle = (
+        workload.leaves.get(name, ([], 0))[1]
+        for name in ("pulled_core", "pulled", "sought", "all_idle")
     )
+    pulls = near + far
     if pulls + vain >= _FEW:
         return round(1024 * pulls / (pulls + vain))
     return round(1024 * (pulls + vain) / idle) if idle >= 20 * _FEW else None
@@ -369,10 +371,15 @@ def _switches(made: _Made, timeline: Timeline, workload: Workload, scale: float)
             row = made.costs[COSTS.index("switch_idle")]
             made.costs[COSTS.index("switch_idle")] = np.maximum(row - tried, 0)
     quantiles, n = told.get("pulled", ([0] * QUANTILES, 0))
+    more = 1.0
+    if n < _FEW // 2:
+        quantiles, n = told.get("pulled_core", ([0] * QUANTILES, 0))
+        more = 4 / 3  # one from the own core takes three quarters of it
     if n >= _FEW // 2:
         # Before it: the task is taken off the queue, and the balance begins.
-        before = made.middle("event") * _LEAVES + made.middle("newidle")
-        made.costs[COSTS.index("pull")] = np.maximum(np.asarray(quantiles) - round(before), 0)
+        before = round(made.middle("event") * _LEAVES + made.middle("newidle"))
+        took = (np.maximum(np.asarray(quantiles) - before, 0) * more).astype(np.int64)
+        made.costs[COSTS.index("pull")] = took
         made.n["pull"], made.origin["pull"] = n, "measured"
 
 

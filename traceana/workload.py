@@ -65,9 +65,10 @@ class Workload:
         Outcome of a wakeup -> (ns that the shortest takes its waker, wakeups measured, measured or
         default); ``behind_`` the outcome: what of it lies behind its last record on that CPU.
     leaves : dict
-        'task', 'pulled' (a newidle balance has pulled it), 'all_idle', and of these 'idle' (at
-        once) and 'sought' (a newidle balance has looked in vain): what runs next -> (17 quantiles
-        of the time from the dequeue to sched_switch, how many).
+        'task', 'pulled' (a newidle balance has pulled it), 'pulled_core' (from the own core),
+        'all_idle', and of these 'idle' (at once) and 'sought' (a newidle balance has looked in
+        vain): what runs next -> (17 quantiles of the time from the dequeue to sched_switch, how
+        many).
     budgets : list of int
         nr_idle_scan of each LLC at the begin, as the first wakeups there show it; -1 not known.
     newidle : (int, int, int)
