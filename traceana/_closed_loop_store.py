@@ -28,6 +28,8 @@ __all__ = ["load", "save"]
 _FILE = "machine.json"
 _MAX_BYTES = 256 << 20
 _MAX_NS = 1 << 40
+#: Numbers of a calibration that are not always known.
+_OPTIONAL = ("newidle_gate_ns", "newidle_ratio")
 _MAX_NOTES, _MAX_TASKS = 100, 4_194_304
 _WRONG = (ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError)
 
@@ -126,6 +128,7 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
         idle_core=_perhaps(about["idle_core"], llcs),
         cpu_util=np.array(_whole(about["cpu_util"], 0, 1025, n), np.int64),
         avg_idle_ns=_whole([about["avg_idle_ns"]], 0, _MAX_NS, 1)[0],
+        **{name: _perhaps([about[name]], 1, _MAX_NS)[0] for name in _OPTIONAL},
         rule=rule,
         notes=[str(note)[:500] for note in notes],
     )
@@ -166,9 +169,9 @@ def _whole(values: object, low: int, end: int, n: int) -> list[int]:
     return values
 
 
-def _perhaps(values: object, n: int) -> list[int | None]:
+def _perhaps(values: object, n: int, end: int = 65_536) -> list[int | None]:
     if not isinstance(values, list) or len(values) != n:
         raise ValueError(f"a list of {n} numbers was expected")
     known = [v for v in values if v is not None]
-    _whole(known, 0, 65_536, len(known))
+    _whole(known, 0, end, len(known))
     return list(values)

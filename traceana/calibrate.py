@@ -40,8 +40,8 @@ _FEW = 50
 _LOW, _HIGH = 1, 97
 #: Percentile that stands for the shortest way.
 _SHORT = 5
-#: Recording an event, of the shortest distance between two records: the rest is what the kernel does
-#: in between.
+#: Recording an event, of the shortest distance between two records: the rest is what the kernel
+#: does in between.
 _RECORDING = 0.79
 #: Behind the record of a dequeue nr_running goes down after so many times what recording takes.
 _LEAVES = 1.25
