@@ -28,8 +28,6 @@ __all__ = ["load", "save"]
 _FILE = "machine.json"
 _MAX_BYTES = 256 << 20
 _MAX_NS = 1 << 40
-#: Numbers of a calibration that are not always known.
-_OPTIONAL = ("newidle_gate_ns", "newidle_ratio")
 _MAX_NOTES, _MAX_TASKS = 100, 4_194_304
 _WRONG = (ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError)
 
@@ -128,7 +126,8 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
         idle_core=_perhaps(about["idle_core"], llcs),
         cpu_util=np.array(_whole(about["cpu_util"], 0, 1025, n), np.int64),
         avg_idle_ns=_whole([about["avg_idle_ns"]], 0, _MAX_NS, 1)[0],
-        **{name: _perhaps([about[name]], 1, _MAX_NS)[0] for name in _OPTIONAL},
+        newidle_gate_ns=_perhaps([about.get("newidle_gate_ns")], 1, _MAX_NS)[0],
+        newidle_ratio=_perhaps([about.get("newidle_ratio")], 1)[0],
         rule=rule,
         notes=[str(note)[:500] for note in notes],
     )
