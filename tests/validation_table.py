@@ -106,9 +106,7 @@ def again(
     out: dict[str, tuple[Shown, Shown]] = {}
     known, machine = None, None
     for rule in rules:
-        figures, _, cap = run_once(
-            work, Model(rule=rule), span_ns=span_ns, warm_up_ns=warm_up_ns
-        )
+        figures, _, cap = run_once(work, Model(rule=rule), span_ns=span_ns, warm_up_ns=warm_up_ns)
         truth = Shown.of(figures, cap)
         warm = warm_up_ns
         if known is None or machine is None:
