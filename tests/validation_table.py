@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import traceana as ta
+from traceana import _closed_loop_words as words
 from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures
 from traceana._sim_state import Op
@@ -160,7 +161,8 @@ def ab(names: Sequence[str]) -> None:
     head(
         "pair", "idle base", "model", "idle short", "predicted", "wakeups base", "model",
         "short", "predicted", "p99 base", "model", "short", "predicted",
-        "on waker's CPU short", "predicted", "settled", "random starts: idle",
+        "on waker's CPU short", "predicted", "settled", "random starts: idle", "reach: idle",
+        "random starts: wakeups",
     )  # fmt: skip
     for name in names or PAIRS:
         base, shorts = PAIRS[name]
@@ -170,7 +172,8 @@ def ab(names: Sequence[str]) -> None:
         e = estimate(cap, ["sis_short_v5"], seeds=2)
         r, b, p = e.recorded, e.baseline.runs, e.outcomes[0].runs
         many = e.outcomes[0].ensemble
-        span = many.range("idle_share") if many is not None else None
+        starts = [many.range(of) if many is not None else None for of in words.HEADLINES]
+        wide = words.reach(e, e.outcomes[0], "idle_share")
 
         def true(of: str, truth: list[Figures] = truth) -> str:
             values = sorted(v for t in truth if (v := t.get(of)) is not None)
@@ -183,7 +186,12 @@ def ab(names: Sequence[str]) -> None:
         row(
             name, *cells, true(share), _show(share, p.mean(share)),
             "yes" if e.state.settled else "no",
-            "–" if span is None else f"{_pct(span[0])} … {_pct(span[1])}",
+            *(
+                "–" if ends is None else " … ".join(_show(of, end) for end in ends)
+                for of, ends in (
+                    ("idle_share", starts[0]), ("idle_share", wide), ("wakeups_per_s", starts[1]),
+                )
+            ),
         )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def _booking(w: Row, shortest: int | None) -> Row | None:
     else:
         if shortest is not None:
             end = look - 490 + shortest
-            shown = end - 140
+            shown = end - 40
         elif up is not None:
             shown = up - 1300
             end = shown - 700
