@@ -391,6 +391,8 @@ def _sim(
     # What the kernel times of the longest pull: without the way there and the switch.
     longest = int(cost[COSTS.index("pull")][-1]) * 15 // 16
     cpus["newidle_cost"] = longest if lb_cost is None else lb_cost
+    core_cost = model.newidle_core_lb_cost_ns
+    cpus["core_cost"] = cpus["newidle_cost"] * 3 // 4 if core_cost is None else core_cost
     # Vruntimes may begin below their queue's (a task that is behind).
     cpus["min_v"] = 1 << 40
     return sim

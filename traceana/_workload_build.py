@@ -277,16 +277,16 @@ def _kinds_of_leaves(s: Stretches, scale: float) -> dict[str, Array]:
 
 def _newidle(
     leaves: dict[str, Array], s: Stretches, timeline: Timeline, scale: float
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """See ``Workload.newidle``."""
     if not len(leaves["idle"]):
-        return -1, -1
+        return -1, -1, -1
     straight = float(np.median(leaves["idle"]))
     tried = NEWIDLE_NS * scale / 2
     if len(leaves["task"]) and straight > np.median(leaves["task"]) + tried:
         straight -= 2 * tried  # even the shortest have tried
     found = measure_newidle(s, timeline, straight + tried, scale)
-    return found.gate, found.average
+    return found.gate, found.near, found.average
 
 
 def _leaves(took: Array) -> tuple[list[int], int]:
