@@ -115,6 +115,8 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
     notes = about["notes"]
     if not isinstance(notes, list) or len(notes) > _MAX_NOTES:
         raise ValueError("notes that are no list")
+    core, llc = _perhaps(about.get("newidle_gates") or [None, None], 2, _MAX_NS)
+    gates = None if core is None or llc is None else (core, llc)
     return Calibration(
         costs=costs,
         n={name: _whole([about["n"].get(name, 0)], 0, 1 << 60, 1)[0] for name in COSTS},
@@ -126,7 +128,7 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
         idle_core=_perhaps(about["idle_core"], llcs),
         cpu_util=np.array(_whole(about["cpu_util"], 0, 1025, n), np.int64),
         avg_idle_ns=_whole([about["avg_idle_ns"]], 0, _MAX_NS, 1)[0],
-        newidle_gate_ns=_perhaps([about.get("newidle_gate_ns")], 1, _MAX_NS)[0],
+        newidle_gates=gates,
         newidle_ratio=_perhaps([about.get("newidle_ratio")], 1)[0],
         rule=rule,
         notes=[str(note)[:500] for note in notes],
