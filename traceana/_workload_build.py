@@ -372,7 +372,8 @@ def _memory(
     tasks["dur_avg"] = dur[alive]
     tasks["flips_ts"] = timeline.first_ts
     span = max(timeline.last_ts - timeline.first_ts, 1)
-    busy = raw["rt_sw"][alive]
+    # Load tracking counts run time as sched_stat_runtime tells it: from the enqueue on an idle CPU.
+    busy = np.maximum(raw["rt"], raw["rt_sw"])[alive]
     tasks["util"] = np.clip(busy * 1024 // span, 0, 1024)
     asks = replay.verdicts.asks
     wakee = timeline.raw["wakeups"]["wakee"][replay.rows]
