@@ -26,6 +26,7 @@ ROUND_COSTS = {
     "enqueue": 100,
     "switch_in": 400,
     "switch_out": 300,
+    "switch_idle": 300,
 }
 
 

@@ -8,8 +8,8 @@ sections 1, 2, 7.8, 8 and 9 of the semantics and from the contract of scripts an
 Queues are in ``oracle/fair_oracle``, load tracking in ``oracle/load_oracle``, balancing in
 ``oracle/balance_oracle``, the selection of a CPU in ``oracle/path_oracle``.
 
-Left out: the truth of double bookings, clusters, isolated CPUs, measured utilisation at the start
-(``Model.cpu_util``), features by name, tunable scaling, rules that ``path_oracle`` has not.
+Left out: the truth of double bookings, clusters, isolated CPUs, features by name, tunable scaling,
+rules that ``path_oracle`` has not.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Machine(Balance):
             cpu.open = True
             yield until
             cpu.open = False
-            if min(cpu.ipi_at, cpu.tick_at, cpu.due_at) <= self.now:
+            if cpu.interrupt_at <= self.now:
                 yield from self.interrupt(cpu)
             else:
                 stuck = yield from self.script(cpu)
@@ -162,10 +162,12 @@ class Machine(Balance):
         yield self.now + self.draw("false_idle")
         for i, task in enumerate(taken):
             if i:
-                yield self.now
+                yield self.now + self.draw("event")  # recording the last one's sched_wakeup
+            if self.charge(cpu, cpu):
+                yield self.now + self.draw("event")
             self.count(cpu, task, 1)
             cpu.booked -= self.model.window == 0
-            self.enqueue(cpu, task, cpu)
+            self.enqueue(cpu, task)
             cpu.rq.resched |= cpu.rq.preempts(task)
             yield self.now + self.draw("enqueue")
             self.row(cpu, Row.WAKEUP, task, cpu_to=cpu.index)
@@ -196,17 +198,17 @@ class Machine(Balance):
         yield self.now + self.draw("look")
         while True:
             home = self.cpus[task.cpu]
-            if delayed and task.stand is Stand.DELAYED:  # 4
-                end = begun + self.draw("wake_direct")
-                yield self.now + self.draw("show_direct")
-                yield from self.queue_directly(cpu, home, task, end, delayed=True)
-                return
-            if delayed:
-                delayed = False
-                task.stand = Stand.WAKING
             if task.off_cpu <= self.now:
+                if not delayed:
+                    break
+                if task.stand is Stand.DELAYED:  # 4, under the queue's lock
+                    yield self.now + self.draw("show_direct")
+                    yield from self.queue_directly(cpu, home, task, delayed=True)
+                    return
+                delayed = False  # its CPU has put it to sleep for good
+                task.stand = Stand.WAKING
                 break
-            if self.listed(cpu, home, departing=True):  # 6
+            if not delayed and self.listed(cpu, home, departing=True):  # 6
                 end = begun + spent + self.draw("wake_remote")
                 yield self.now + self.draw("show_remote")
                 self.append(home, task)
@@ -217,10 +219,16 @@ class Machine(Balance):
                 until = max(home.at, self.now) + SPIN
             spent += until - self.now
             yield until
-        to, searched = self.select(cpu, task, sync)  # 8
-        spent += searched
+        if self.is_sought(task):
+            self.record_wakee(cpu.current, task)
+            looks = self.looks(cpu, task, sync)
+            scan = self.draw("scan") * looks if looks else 0
+            if scan:
+                spent += scan
+                yield self.now + scan
+        to = self.select(cpu, task, sync)  # 8
         to.booked += 1
-        yield self.now + searched + self.draw("book")
+        yield self.now + self.draw("book")
         moved = to is not home
         if moved:  # 9
             self.row(cpu, Row.MIGRATE, task, cpu_from=home.index, cpu_to=to.index)
@@ -228,18 +236,18 @@ class Machine(Balance):
                 task.vruntime -= home.rq.floor
                 task.off_queue = True
             task.from_, task.cpu = None, to.index
-            spent += self.draw("wake_migrate")
-        way = "remote" if self.listed(cpu, to, departing=False) else "direct"
-        end = begun + spent + self.draw(f"wake_{way}")
-        show = self.draw(f"show_{way}")
+        remote = self.listed(cpu, to, departing=False)
+        end = begun + spent
+        if remote:
+            end += self.draw("wake_remote") + (self.draw("wake_migrate") if moved else 0)
+        show = self.draw("show_remote" if remote else "show_direct")
         yield self.now + show + (self.draw("event") if moved else 0)
-        if way == "remote":  # 10
+        if remote:  # 10
             to.booked -= 1
             self.append(to, task)
             yield max(self.now, end)
         else:
-            to.booked -= 1
-            yield from self.queue_directly(cpu, to, task, end)
+            yield from self.queue_directly(cpu, to, task)
 
     def listed(self, this: Cpu, other: Cpu, *, departing: bool) -> bool:
         """Section 1.4; departing: the task is still on that CPU."""
@@ -256,49 +264,66 @@ class Machine(Balance):
         self.kick(to)
 
     def queue_directly(
-        self, cpu: Cpu, to: Cpu, task: Task, end: int, *, delayed: bool = False, new: bool = False
+        self, cpu: Cpu, to: Cpu, task: Task, *, delayed: bool = False, new: bool = False
     ) -> Life:
-        """The booking is seen: nr_running; then the task is enqueued under the queue's lock."""
+        """Under the queue's lock: the run time of who is there is told, nr_running, the enqueue."""
+        if self.charge(to, cpu):
+            yield self.now + self.draw("event")
+        else:
+            yield self.now
         if not delayed:
             self.count(to, task, 1)
+            to.booked -= not new
         to.lockers += 1
         yield self.now + self.draw("enqueue")
         to.lockers -= 1
         if delayed and task.stand is not Stand.DELAYED:
             self.count(to, task, 1)
-        self.enqueue(to, task, cpu, new=new)
+        self.enqueue(to, task, new=new)
         if to.rq.preempts(task):
             to.rq.resched = True
             if to is not cpu:
                 self.kick(to)
         self.row(cpu, Row.WAKEUP_NEW if new else Row.WAKEUP, task, cpu_to=to.index)
-        yield max(self.now, end)
+        yield self.now + (0 if new else max(self.draw("wake_direct") - self.direct_way, 0))
 
-    def select(self, cpu: Cpu, task: Task, sync: bool) -> tuple[Cpu, int]:
-        """The CPU, and how long the scan took."""
-        if len(task.allowed) == 1:
-            return self.cpus[min(task.allowed)], 0
-        if not task.fair:
-            return self.select_real_time(task), 0
-        waker, home = cpu.current, self.cpus[task.cpu]
-        self.record_wakee(waker, task)
-        answer = self.ask(cpu, waker, task, home, sync)
-        chosen = answer["cpu"]
+    def is_sought(self, task: Task) -> bool:
+        """Whether select_task_rq_fair() is asked."""
+        return len(task.allowed) > 1 and task.fair
+
+    def looks(self, cpu: Cpu, task: Task, sync: bool) -> int:
+        """How long the search will be, in looks at a CPU, as things stand when it begins.
+
+        The shortest that moves a task takes recent_used_cpu; the sibling comes 1 look behind it,
+        the scan begins after 5, the search for an idle core after 3 and takes 3 a core.
+        """
+        answer = self.ask(cpu, task, sync)
         target = self.cpus[answer["target"]]
-        self.hint[target.llc] = answer["hint_after"]
+        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
+        near = ring.index(answer["cpu"]) + 1 if answer["cpu"] in ring else 0
+        cores = len(ring) // len(self.threads(target))
+        return {
+            "smt": 1, "cpu": 5 + near, "budget": 5 + self.scan[target.llc],
+            "core": 3 + 3 * min(near, cores), "core_rest": 3 + 3 * cores,
+            "fallback": 3 + 3 * cores,
+        }.get(answer["step"], 0)  # fmt: skip
+
+    def select(self, cpu: Cpu, task: Task, sync: bool) -> Cpu:
+        """The CPU; a scan reads at its end."""
+        if len(task.allowed) == 1:
+            return self.cpus[min(task.allowed)]
+        if not task.fair:
+            return self.select_real_time(task)
+        answer = self.ask(cpu, task, sync)
+        chosen: int = answer["cpu"]
+        self.hint[self.cpus[answer["target"]].llc] = answer["hint_after"]
         task.recent = answer["recent_after"]
         wide = answer["wa"] == "wide"
         if self.forms["recent_form"] == 1 and not wide and cpu.index in task.allowed:
-            waker.recent = cpu.index
+            cpu.current.recent = cpu.index
         if chosen not in task.allowed:
-            chosen = home.index if home.index in task.allowed else min(task.allowed)
-        ring = [c.index for c in self.behind(target, self.members(target.llc))] + [target.index]
-        near = ring.index(chosen) + 1 if chosen in ring else 0
-        looked_at = {
-            "cpu": near, "core": near, "budget": self.scan[target.llc],
-            "core_rest": len(ring), "fallback": len(ring),
-        }  # fmt: skip
-        return self.cpus[chosen], self.draw("scan") * looked_at.get(answer["step"], 0)
+            chosen = task.cpu if task.cpu in task.allowed else min(task.allowed)
+        return self.cpus[chosen]
 
     def record_wakee(self, waker: Task, task: Task) -> None:
         """Section 2.1."""
@@ -310,8 +335,9 @@ class Machine(Balance):
             waker.last_wakee = task
             waker.flips += 1
 
-    def ask(self, cpu: Cpu, waker: Task, task: Task, home: Cpu, sync: bool) -> dict[str, Any]:
-        cpus = self.cpus
+    def ask(self, cpu: Cpu, task: Task, sync: bool) -> dict[str, Any]:
+        """What the rule says as things stand now; nothing is changed."""
+        cpus, waker, home = self.cpus, cpu.current, self.cpus[task.cpu]
         llcs = range(len(self.scan))
         # Since 7.2 SCHED_IDLE tasks are not put beside others of their kind (section 1.2).
         choosy = task.policy == IDLE and self.forms["release"] >= 7002
@@ -375,14 +401,16 @@ class Machine(Balance):
         cpu.clock = self.now
         out = self.draw("switch_out")
         cpu.switch_at = self.now + out
-        yield self.now + min(self.draw("event"), out)
-        if task.stand in (Stand.DELAYED, Stand.QUEUED):  # it stays, and may have been woken
+        rq.locked = True
+        yield self.now + min(self.draw("event") * 5 // 4, out)
+        rq.locked = False
+        if task.stand is Stand.DELAYED:
             rq.enter(task)
         else:
             self.count(cpu, task, -1)
         chosen = yield from self.choose_under_lock(cpu)
         if chosen:
-            self.take(cpu, chosen)
+            rq.take(chosen)
             yield max(self.now, cpu.switch_at)
         else:
             chosen = yield from self.find_work(cpu)
@@ -410,30 +438,33 @@ class Machine(Balance):
             task = self.choose(cpu)
         return task
 
-    def take(self, cpu: Cpu, task: Task) -> None:
-        cpu.rq.leave(task)
-        task.stand = Stand.RUNNING
-
     def find_work(self, cpu: Cpu) -> Part[Task | None]:
         """Newidle balance (section 8.3), then the idle task; returns at the switch."""
-        begun, tried, level = self.now, 0, CORE
+        begun, tried, level = self.now, 0, -1
+        cpu.switch_at = cpu.clock + self.draw("switch_idle")
         cpu.idle_stamp = cpu.clock
         cost = self.draw("pull")
-        while not self.arrived(cpu) and self.may_seek(cpu):
-            domain = self.next_level(cpu, level, tried)
+        if self.looks_for_tasks(cpu):
+            level = CORE
+            before = self.draw("newidle")  # update_blocked_averages()
+            cpu.switch_at += before
+            begun += before
+        while not self.arrived(cpu):
+            domain = self.next_level(cpu, level, max(self.now - begun, 0))
             if domain is None:
                 break
             level, counts = domain
-            yield self.now + cost // 5
+            yield max(self.now, begun) + cost // (8 if level == CORE else 4)
             if self.arrived(cpu):
                 break
             tried += 1
             source = self.source(cpu, level)
+            self.note_overload(level)
             if source is None:
                 self.tally(cpu, level, 0)
                 level -= 1
                 continue
-            yield self.now + cost * 3 // 10
+            yield self.now + cost * (7 if level == CORE else 12) // 40
             if self.arrived(cpu):
                 break
             task = self.movable(source, cpu, level, self.hot_cost) if source.nr > 1 else None
@@ -441,20 +472,17 @@ class Machine(Balance):
             level -= 1
             if task:
                 self.move(task, cpu, cpu)
-                self.take(cpu, task)
+                cpu.rq.take(task)
                 cpu.clock = self.now
-                yield max(self.now + cost // 2, cpu.switch_at)
+                yield max(self.now + cost * 9 // 20, cpu.switch_at)
                 return task
         if tried:
             cpu.switch_at += self.now - begun
-        else:
-            cpu.switch_at = max(self.now, cpu.switch_at) + self.draw("newidle")
         # rq->curr is the idle task a little before the record.
         yield max(self.now, cpu.switch_at - self.draw("event") * 7 // 10)
         task = yield from self.choose_under_lock(cpu)
-        if task:
-            self.take(cpu, task)
-        else:
+        cpu.rq.take(task)
+        if task is None:
             cpu.vacant = True
             if not self.hint[cpu.llc]:  # section 6.7
                 others = [t for t in self.threads(cpu) if t is not cpu]
@@ -468,7 +496,7 @@ class Machine(Balance):
         task = self.choose(cpu)
         if task is None:
             return  # pulled away by another CPU
-        self.take(cpu, task)
+        cpu.rq.take(task)
         change = cpu.clock - cpu.idle_stamp - cpu.avg_idle
         cpu.avg_idle += change // 8 if change >= 0 else -(-change // 8)
         cpu.avg_idle = min(cpu.avg_idle, 2 * max(self.floor_cost, cpu.lb_cost))
@@ -485,9 +513,8 @@ class Machine(Balance):
             rq.forget(prev)
             return
         prev.stand, prev.last_state, prev.off_cpu = Stand.QUEUED, 0, FAR
-        rq.leave(task)
+        rq.take(task)
         rq.enter(prev)
-        task.stand = Stand.RUNNING
         cpu.clock = self.now
         yield self.now + self.draw("switch_in")
         self.switch(cpu, task)
@@ -501,19 +528,20 @@ class Machine(Balance):
             cpu, Row.SWITCH, cpu.current, ctx=0, state=state, other=new.pid, other_prio=new.prio
         )
         leaving = None
+        cpu.irqs_on = self.now + self.draw("on_cpu")
         if prev:
-            prev.off_cpu = self.now + self.draw("on_cpu")
+            prev.off_cpu = cpu.irqs_on
             if prev.fair and prev.load.home is cpu.load and prev.load.queued:
                 leaving = prev.load
         coming = task.load if task and task.fair else None
         cpu.load.switch(leaving, coming, max(cpu.clock, cpu.load.last))
-        rq.curr = task
+        rq.curr, rq.heir, rq.decided = task, None, False
         if task is None:
             cpu.idle_since = self.now
             if rq.waiting:
                 cpu.ipi_at = min(cpu.ipi_at, self.now)
             return
-        task.from_, task.total_picked, task.protected = cpu.clock, task.total, task.deadline
+        task.from_ = cpu.clock
         rq.forget(task)
         if cpu.tick_at >= FAR:
             cpu.tick_at = self.next_tick(cpu)
@@ -632,12 +660,8 @@ class Machine(Balance):
             to = self.cpus[min(child.allowed)]
         child.stand = Stand.WAKING
         child.cpu = child.recent = to.index
-        begun = self.now
         yield self.now + self.draw("book")
-        yield from self.after_fork(cpu, to, child, begun)
-
-    def after_fork(self, cpu: Cpu, to: Cpu, child: Task, end: int) -> Life:
-        yield from self.queue_directly(cpu, to, child, end, new=True)
+        yield from self.queue_directly(cpu, to, child, new=True)
         if cpu.rq.resched:
             yield from self.end_interrupt(cpu)
 

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import traceana as ta
+from traceana import _closed_loop_words as words
 from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures
+from traceana._sim_state import Op
 from traceana.calibrate import calibrate
-from traceana.closed_loop import WARM_UP_NS, estimate, model_of, run_once
+from traceana.closed_loop import WARM_UP_NS, bursts_per_s, estimate, model_of, run_once
 from traceana.simulate import Model, extra_delays
 from traceana.workload import extract
 
@@ -71,40 +74,75 @@ def _said(params: dict[str, Any]) -> str:
     return " ".join(f"{k} {v}" for k, v in params.items())
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a capture shows: the same is asked of one that was generated and of a predicted one."""
+
+    figures: Figures
+    bursts_per_s: float | None  # CPU bursts that ended in a sleep, as extraction counts them
+    demand: float  # CPU time of the bursts by time, in CPUs
+    explained: float
+
+    @classmethod
+    def of(cls, figures: Figures, cap: ta.Capture) -> Shown:
+        """Extract a capture."""
+        work = extract(cap)
+        run = work.script["value"][work.script["code"] == Op.RUN].sum()
+        return cls(figures, bursts_per_s(work), float(run) / work.span_ns, work.explained)
+
+
+def again(
+    family: str,
+    params: dict[str, Any],
+    rules: Sequence[str] = ("mainline", "sis_short_v5"),
+    span_ns: int = SPAN_NS,
+    warm_up_ns: int = WARM_UP_NS,
+) -> dict[str, tuple[Shown, Shown]]:
+    """Rule -> what its generated capture shows, and what is predicted from that of the first rule.
+
+    The first rule is the one that was recorded: its state is the recording's, so it is not warmed
+    up (as in ``closed_loop``); the others are.
+    """
+    work = synth.make(family, **params)
+    out: dict[str, tuple[Shown, Shown]] = {}
+    known, machine = None, None
+    for rule in rules:
+        figures, _, cap = run_once(work, Model(rule=rule), span_ns=span_ns, warm_up_ns=warm_up_ns)
+        truth = Shown.of(figures, cap)
+        warm = warm_up_ns
+        if known is None or machine is None:
+            known, warm = extract(cap), 0
+            machine = calibrate(cap, known)
+        figures, _, cap = run_once(
+            known, model_of(machine, rule=rule), begin_ns=known.begin_ns, span_ns=span_ns,
+            warm_up_ns=warm,
+        )  # fmt: skip
+        out[rule] = truth, Shown.of(figures, cap)
+    return out
+
+
 def synthetic(families: Sequence[str]) -> None:
-    """Generate under X, capture, extract, run again under X and Y; beside generating under Y."""
+    """Generate under X, capture, extract, run again under X and Y; beside generating under Y.
+
+    *Bursts* and *demand* are what extraction finds in the capture of the run, on both sides.
+    """
     head(
-        "family", "load", "idle X", "again", "bursts again / X", "idle Y", "from the capture of X",
-        "bursts / Y", "work X → Y", "explained",
+        "family", "load", "idle X", "again", "bursts", "demand", "idle Y", "from the capture of X",
+        "bursts", "demand", "wakeups X → Y", "predicted", "explained",
     )  # fmt: skip
     for family in families or LOADS:
         for params in LOADS[family]:
-            work = synth.make(family, **params)
-            made: dict[str, Figures] = {}
-            again: dict[str, Figures] = {}
-            common: dict[str, Any] = {
-                "span_ns": SPAN_NS,
-                "warm_up_ns": WARM_UP_NS,
-                "bursts_per_s": 1e6,
-            }
-            for rule in ("mainline", "sis_short_v5"):
-                made[rule], _, cap = run_once(work, Model(rule=rule), **common)
-                if rule == "mainline":
-                    recorded = cap
-            known = extract(recorded)
-            machine = calibrate(recorded, known)
-            for rule in made:
-                model = model_of(machine, rule=rule)
-                again[rule], _, _ = run_once(known, model, begin_ns=known.begin_ns, **common)
+            made = again(family, params)
             cells: list[str] = []
-            for rule, before in made.items():
-                after = again[rule]
-                cells += [_pct(before.idle_share), _pct(after.idle_share)]
-                cells.append(_change(before.progress, after.progress))
-            x, y = made.values()
+            for true, predicted in made.values():
+                cells += [_pct(true.figures.idle_share), _pct(predicted.figures.idle_share)]
+                cells.append(_change(true.bursts_per_s, predicted.bursts_per_s))
+                cells.append(_change(true.demand, predicted.demand))
+            (x, again_x), (y, from_x) = made.values()
+            wakeups = [f.figures.wakeups_per_s for f in (x, y, again_x, from_x)]
             row(
-                family, _said(params), *cells, _change(x.steps_per_s, y.steps_per_s),
-                _pct(known.explained),
+                family, _said(params), *cells, _change(*wakeups[:2]), _change(*wakeups[2:]),
+                _pct(x.explained),
             )  # fmt: skip
 
 
@@ -123,7 +161,8 @@ def ab(names: Sequence[str]) -> None:
     head(
         "pair", "idle base", "model", "idle short", "predicted", "wakeups base", "model",
         "short", "predicted", "p99 base", "model", "short", "predicted",
-        "on waker's CPU short", "predicted", "settled", "random starts: idle",
+        "on waker's CPU short", "predicted", "settled", "random starts: idle", "reach: idle",
+        "random starts: wakeups",
     )  # fmt: skip
     for name in names or PAIRS:
         base, shorts = PAIRS[name]
@@ -133,7 +172,8 @@ def ab(names: Sequence[str]) -> None:
         e = estimate(cap, ["sis_short_v5"], seeds=2)
         r, b, p = e.recorded, e.baseline.runs, e.outcomes[0].runs
         many = e.outcomes[0].ensemble
-        span = many.range("idle_share") if many is not None else None
+        starts = [many.range(of) if many is not None else None for of in words.HEADLINES]
+        wide = words.reach(e, e.outcomes[0], "idle_share")
 
         def true(of: str, truth: list[Figures] = truth) -> str:
             values = sorted(v for t in truth if (v := t.get(of)) is not None)
@@ -146,7 +186,12 @@ def ab(names: Sequence[str]) -> None:
         row(
             name, *cells, true(share), _show(share, p.mean(share)),
             "yes" if e.state.settled else "no",
-            "–" if span is None else f"{_pct(span[0])} … {_pct(span[1])}",
+            *(
+                "–" if ends is None else " … ".join(_show(of, end) for end in ends)
+                for of, ends in (
+                    ("idle_share", starts[0]), ("idle_share", wide), ("wakeups_per_s", starts[1]),
+                )
+            ),
         )  # fmt: skip
 
 

@@ -16,8 +16,10 @@ from typing import Any
 
 from traceana._jit import step
 from traceana._sim_events_kernels import emit_runtime
+from traceana._sim_types import Phase
 
 __all__ = [
+    "arrive",
     "average_v",
     "charge",
     "dequeue",
@@ -37,6 +39,7 @@ __all__ = [
 _RT_KEY = -(1 << 61)
 _NICE_0 = 1024
 _BATCH, _IDLE_POLICY = 3, 5
+_LEAVE = Phase.LEAVE
 #: A sleeper of this long is placed without regard to its own vruntime (entity_is_long_sleeper()).
 _LONG_SLEEP = 60_000_000_000
 
@@ -80,6 +83,17 @@ def enqueue(g: Any, T: Any, c: int, t: int) -> None:
     k.queued += 1
     if e.prio >= 100:
         k.weight += e.weight
+
+
+@step
+def arrive(g: Any, T: Any, c: int, t: int) -> None:
+    """Put a task that comes from elsewhere into the queue."""
+    k = g.cpus[c]
+    if k.queued == 0 and (k.curr >= g.n_tasks or k.chosen >= g.n_tasks):
+        # schedule() will skip its clock update (rq_clock_skip_update()): the task's run time
+        # counts from here.
+        k.clock = g.now
+    enqueue(g, T, c, t)
 
 
 @step
@@ -135,9 +149,23 @@ def _fair_queued(g: Any, T: Any, c: int) -> int:
 
 
 @step
+def _heir(g: Any, c: int) -> int:
+    """Who counts as current: up to the record of a switch the task that has been chosen already.
+
+    The kernel holds the queue's lock from the choice to the end of the switch, so nobody else sees
+    the time in between.
+    """
+    k = g.cpus[c]
+    t: Any = k.chosen
+    if t < 0 or t >= g.n_tasks:
+        t = k.curr
+    return int(t)
+
+
+@step
 def _current(g: Any, T: Any, c: int) -> int:
     """The current task if it is fair and runnable, else -1."""
-    t = g.cpus[c].curr
+    t = _heir(g, c)
     if t < g.n_tasks and T[t].prio >= 100 and T[t].stand == 1:
         return t
     return -1
@@ -193,12 +221,18 @@ def charge(g: Any, T: Any, E: Any, c: int, on: int) -> bool:
     """
     k = g.cpus[c]
     t = k.curr
-    if t >= g.n_tasks:
-        return False
+    if t >= g.n_tasks or k.chosen >= 0:
+        return False  # once the next one is chosen the last one's time has been told
     e = T[t]
     ran = g.now - e.exec_start
     if ran <= 0:
         return False
+    if e.stand != 1:
+        # It leaves the CPU: schedule() holds the lock, unless it looks for work elsewhere. The next
+        # one's time counts from this update of the queue's clock on.
+        if k.phase == _LEAVE and k.chosen == -1:
+            return False
+        k.clock = g.now
     e.exec_start = g.now
     e.sum_exec += ran
     if e.prio < 100:
@@ -337,7 +371,7 @@ def _pick_eevdf(g: Any, T: Any, c: int) -> int:
 def preempts(g: Any, T: Any, c: int, t: int) -> bool:
     """check_preempt_curr(): whether the task just enqueued takes the CPU from the current one."""
     k = g.cpus[c]
-    curr = k.curr
+    curr = _heir(g, c)
     if curr >= g.n_tasks:
         return True
     e = T[t]

@@ -136,11 +136,13 @@ def _fork(g: Any, m: Any, T: Any, A: Any, c: int, t: int) -> None:
     e = T[t]
     d = c
     o: Any = c
+    m.booked_counts = 1 if g.window == 0 else 0
     for _ in range(m.llcs[m.cpus[c].llc].weight):
         o = m.cpus[o].next_llc
         if idle_cpu(m, o) and allowed_on(T, A, t, o):
             d = o
             break
+    m.booked_counts = 0
     if not allowed_on(T, A, t, d):
         for other in range(g.n_cpus):
             if allowed_on(T, A, t, other):

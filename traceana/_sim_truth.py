@@ -16,15 +16,15 @@ __all__ = ["double_bookings", "extra_delays"]
 def double_bookings(truth: NDArray[Any]) -> NDArray[Any]:
     """Which bookings came second: the CPU looked idle although an earlier one was outstanding.
 
-    In the order of the ends of their selections, as a tracepoint there would show them. A booking
-    is outstanding until its sched_wakeup; in the meantime a CPU that looks idle looks so because
-    the booking cannot be seen yet, or because of the false-idle window of kernels up to 6.1.
+    In the order of their looks, which end the selections. A booking is outstanding until its
+    sched_wakeup; in the meantime a CPU that looks idle looks so because the booking cannot be seen
+    yet, or because of the false-idle window of kernels up to 6.1.
 
     Returns
     -------
     bool[k]
     """
-    order = np.lexsort((truth["waking_ts"], truth["chosen_ts"], truth["episode"]))
+    order = np.lexsort((truth["waking_ts"], truth["look_ts"], truth["episode"]))
     rows = truth[order]
     until = np.where(rows["wakeup_ts"] >= 0, rows["wakeup_ts"], np.iinfo(np.int64).max)
     second = np.zeros(len(truth), bool)
@@ -32,7 +32,7 @@ def double_bookings(truth: NDArray[Any]) -> NDArray[Any]:
     for i, row in enumerate(rows):
         if row["episode"] != episode:
             episode, latest = row["episode"], -1
-        second[order[i]] = latest > row["chosen_ts"]
+        second[order[i]] = latest > row["look_ts"]
         latest = max(latest, int(until[i]))
     return second
 

@@ -138,6 +138,7 @@ class Cpu:
     wake_to: int  # CPU chosen
     wake_end: int
     wake_cost: int  # scanning
+    scanned: int  # 1: the scan is over, what it reads is read now
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
@@ -146,7 +147,8 @@ class Cpu:
     idle_since: int
     idle_ns: int
     avg_idle: int
-    newidle_cost: int  # max_newidle_lb_cost of a domain
+    newidle_cost: int  # max_newidle_lb_cost of the LLC's domain
+    core_cost: int  # and of the core's
     calls: int  # NI_RANDOM: tries, finds and the ratio of the LLC's domain
     finds: int
     ratio: int
@@ -162,8 +164,10 @@ class Cpu:
     try_weight: int
     pull_cost: int
     left_at: int  # when it began
-    balanced: int  # when it was last
-    failed: int  # periodic balances that moved nothing
+    balanced: int  # when its LLC was last, for it
+    balanced_far: int  # and what lies beyond
+    failed: int  # balances of the LLC one after the other that moved nothing
+    failed_far: int
     tick_phase: int
     rank: int  # its place among the CPUs of its LLC, ascending
 
@@ -228,7 +232,6 @@ class Live:
     show_ts: int
     waker: int
     from_cpu: int  # CPU of the waker
-    chosen_ts: int  # end of the selection
     booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
@@ -251,6 +254,7 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    nohz_jiffy: int  # when CPUs without a tick were last balanced
     overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
     direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
@@ -343,8 +347,8 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's own
-#: CPU, which need not look idle, are none. `episode` is the row of the one that looked first; `kind`
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's
+#: own CPU, which need not look idle, are none. `episode`: row of the one that looked first; `kind`:
 #: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
 #: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
@@ -355,7 +359,7 @@ TRUTH = np.dtype(
                 (name, "i8")
                 for name in (
                     "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
-                    "chosen_ts", "visible_ts", "wakeup_ts", "run_ts",
+                    "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]
         ),

@@ -16,7 +16,15 @@ from typing import Any
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_enqueue, pelt_new, task_h_load
 from traceana._sim_events_kernels import emit_migrate, emit_wakeup, emit_waking
-from traceana._sim_queue_kernels import charge, dequeue, enqueue, keep_lag, place, preempts
+from traceana._sim_queue_kernels import (
+    arrive,
+    charge,
+    dequeue,
+    enqueue,
+    keep_lag,
+    place,
+    preempts,
+)
 from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
@@ -35,8 +43,8 @@ __all__ = [
     "on_wakeup",
 ]
 
-_LOOK, _BOOK, _CHARGE, _SHOW, _WAKEUP, _WAKE_END, _LEAVE = (
-    Phase.LOOK, Phase.BOOK, Phase.CHARGE, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END, Phase.LEAVE,
+_LOOK, _BOOK, _CHARGE, _SHOW, _WAKEUP, _WAKE_END = (
+    Phase.LOOK, Phase.BOOK, Phase.CHARGE, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END,
 )  # fmt: skip
 _QUEUED, _ASLEEP, _WAKING, _DELAYED = Stand.QUEUED, Stand.ASLEEP, Stand.WAKING, Stand.DELAYED
 _C_LOOK, _C_SCAN, _C_BOOK = COSTS.index("look"), COSTS.index("scan"), COSTS.index("book")
@@ -45,7 +53,7 @@ _C_REMOTE, _C_DIRECT = COSTS.index("wake_remote"), COSTS.index("wake_direct")
 _C_MIGRATE, _C_IPI = COSTS.index("wake_migrate"), COSTS.index("ipi")
 _C_ENQUEUE, _C_EVENT = COSTS.index("enqueue"), COSTS.index("event")
 _DECIDED, _ON_CPU, _PINNED, _KIND_DELAYED, _FORK = range(5)
-_S_SIBLING, _S_OVERLOADED = Step.SIBLING, Step.OVERLOADED
+_S_SIBLING = Step.SIBLING
 _S_CORE, _S_CPU, _S_BUDGET, _S_FALLBACK = Step.CORE, Step.CPU, Step.BUDGET, Step.FALLBACK
 #: In looks at a CPU: what comes before a scan, before a search for an idle core, and a core.
 _SCAN_BEGINS, _CORES_BEGIN, _CORE_LOOKS = 5, 3, 3
@@ -103,20 +111,15 @@ def _requeue_delayed(g: Any, T: Any, c: int, t: int) -> None:
     """requeue_delayed_entity(), since 6.12: it is still queued; what it is owed by now is forgotten
     (DELAY_ZERO), so it is placed anew at the average.
     """
-    k = g.cpus[c]
     e = T[t]
     keep_lag(g, T, c, t)
     e.stand = _QUEUED
     if e.lag <= 0:
         return
     e.lag = 0
-    # A CPU that has not chosen yet puts it back itself.
-    on_list = k.curr != t or k.phase != _LEAVE or k.chosen != -1
-    if on_list:
-        dequeue(g, T, c, t)
+    dequeue(g, T, c, t)
     place(g, T, c, t, 0, 0)
-    if on_list:
-        enqueue(g, T, c, t)
+    enqueue(g, T, c, t)
 
 
 @step
@@ -138,11 +141,7 @@ def do_enqueue(g: Any, m: Any, T: Any, P: Any, F: Any, c: int, t: int, new: int)
         else:
             pelt_enqueue(P, t, F, c, g.now)
     e.stand = _QUEUED
-    if g.cpus[c].queued == 0 and g.cpus[c].curr >= g.n_tasks:
-        # schedule() will skip its clock update (rq_clock_skip_update()): the task's run time
-        # counts from here.
-        g.cpus[c].clock = g.now
-    enqueue(g, T, c, t)
+    arrive(g, T, c, t)
 
 
 @step
@@ -164,6 +163,7 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
     k.found = 0
     k.wake_from = g.now
     k.wake_cost = 0
+    k.scanned = 0
     k.wake_sync = sync
     k.phase = _LOOK
     k.at = g.now + draw(g, _C_LOOK)
@@ -190,7 +190,7 @@ def _scanned(g: Any, m: Any, w: Any, cpu: int) -> int:
     ns): the shortest takes recent_used_cpu; a sibling is read 50 ns behind that, the scan begins
     295 behind it, the search for an idle core 200, and takes 190 a core.
     """
-    if w.step == _S_SIBLING or w.step == _S_OVERLOADED:
+    if w.step == _S_SIBLING:
         return 1
     if w.step < _S_CORE or w.step > _S_FALLBACK:
         return 0
@@ -218,13 +218,18 @@ def _ask(
     g: Any, m: Any, w: Any, T: Any, P: Any, F: Any, A: Any, c: int, p: Any, decide: Any,
     mainline: Any,
 ) -> int:  # fmt: skip
-    """Let the rule decide; what the kernel changes beside is changed."""
+    """Let the rule decide; what the kernel changes beside is changed.
+
+    A scan reads CPUs one by one: how long it goes on is found by deciding at its begin, what it
+    finds by deciding again when it is over (-1 until then).
+    """
     k = g.cpus[c]
     t = k.wakee
     a = k.curr
     e = T[t]
     o = T[a]
-    _record_wakee(g, T, a, t)
+    if k.scanned == 0:
+        _record_wakee(g, T, a, t)
     prev = e.cpu
     w.ts = g.now
     w.waker = a
@@ -261,6 +266,12 @@ def _ask(
     if cpu < 0:
         cpu, _ = mainline(w, m, p)
     m.booked_counts = 0
+    if k.scanned == 0:
+        steps = _scanned(g, m, w, cpu)
+        if steps > 0:
+            k.scanned = draw(g, _C_SCAN) * steps
+            if k.scanned > 0:
+                return -1
     if w.hint_cleared != 0:
         m.llcs[m.cpus[w.target].llc].idle_core = 0
     e.recent = w.recent_after
@@ -272,7 +283,6 @@ def _ask(
             if allowed_on(T, A, t, cpu):
                 break
             cpu = other
-    k.wake_cost += draw(g, _C_SCAN) * _scanned(g, m, w, cpu)
     return cpu
 
 
@@ -308,7 +318,6 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
     row.this_cpu = e.from_cpu
     row.waking_ts = e.waking_ts
     row.look_ts = e.look_ts
-    row.chosen_ts = e.chosen_ts
     row.visible_ts = e.show_ts
     row.wakeup_ts = -1
     row.run_ts = -1
@@ -347,7 +356,8 @@ def on_look(
     e = T[t]
     home = e.cpu
     e.show_ts = -1
-    if k.wake_kind == _KIND_DELAYED:
+    if k.wake_kind == _KIND_DELAYED and e.off_at <= g.now:
+        # ttwu_runnable(): the queue's lock is there once the switch away from the task is over.
         if e.stand == _DELAYED:
             k.wake_to = home
             k.remote = 0
@@ -359,7 +369,8 @@ def on_look(
         e.stand = _WAKING
     if e.off_at > g.now:
         apart = m.cpus[home].llc != m.cpus[c].llc and g.wakelist >= 0
-        if home != c and (apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)):
+        listed = apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)
+        if home != c and listed and k.wake_kind != _KIND_DELAYED:
             # Step 6: it goes on the list of the CPU that is still switching away from it.
             k.wake_kind = _ON_CPU
             k.wake_to = home
@@ -373,7 +384,6 @@ def on_look(
         k.at = until
         return
     e.look_ts = g.now
-    searched = 0
     only = _only_cpu(g, T, A, t)
     if only >= 0:
         k.wake_kind = _PINNED
@@ -381,18 +391,19 @@ def on_look(
     elif e.prio < 100:
         k.wake_to = _real_time_cpu(g, m, T, A, t)
     else:
-        before = k.wake_cost
         k.wake_to = _ask(g, m, w, T, P, F, A, c, p, decide, mainline)
         d = k.wake_to
-        searched = k.wake_cost - before
-        e.chosen_ts = g.now + searched
+        if d < 0:
+            k.wake_cost += k.scanned
+            k.at = g.now + k.scanned
+            return
         if d != c and idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
             _book_idle(g, m, T, L, d, t)
             k.found = 1
             g.cpus[d].unseen += 1
     m.cpus[k.wake_to].booked += 1
     k.phase = _BOOK
-    k.at = g.now + searched + draw(g, _C_BOOK)
+    k.at = g.now + draw(g, _C_BOOK)
 
 
 @step

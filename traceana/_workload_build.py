@@ -13,6 +13,7 @@ from traceana import topology as topo
 from traceana._sim_state import OP, QUANTILES, Op, Start
 from traceana._workload_channels import add_channels
 from traceana._workload_clean import (
+    NEWIDLE_NS,
     REFERENCE,
     WakeCosts,
     clean,
@@ -22,6 +23,7 @@ from traceana._workload_clean import (
 )
 from traceana._workload_flips import idle_flips, own_flips, start_flips, told_wide
 from traceana._workload_marks import TIMER_NS, Mark, Marks, Stretches, make_marks, make_stretches
+from traceana._workload_newidle import measure_newidle
 from traceana._workload_servers import add_pair_tokens, add_requests
 from traceana.columns import EventColumns
 from traceana.replay import Replay, Told, Verdicts
@@ -222,7 +224,8 @@ def _workload(
     names = [c or "" for c in timeline.tasks.column("comm").take(alive).to_pylist()]
     counts = dict(marks.counts)
     counts["lost"] = int((timeline.raw["cpus"]["events"] * 0).sum()) + int(cap.lost.events or 0)
-    w = timeline.raw["wakeups"]
+    scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
+    leaves = _kinds_of_leaves(stretches, scale)
     cpu_ns = int((stretches.out - stretches.start).sum())
     leaving = int((stretches.out - stretches.end).sum())
     irq = int(marks.table[marks.table[:, Mark.WHAT] == Mark.IRQ, Mark.VALUE].sum())
@@ -249,10 +252,8 @@ def _workload(
         },
         budgets=_budgets(timeline, replay, verdicts),
         idle_flips=idle_flips(timeline, own, machine.n_cpus),
-        leaves={
-            name: _leaves(took)
-            for name, took in _kinds_of_leaves(stretches, scale_of(cap.event_cost_ns, w)).items()
-        },
+        newidle=_newidle(leaves, stretches, timeline, scale),
+        leaves={name: _leaves(took) for name, took in leaves.items()},
     )
 
 
@@ -301,6 +302,20 @@ def _kinds_of_leaves(s: Stretches, scale: float) -> dict[str, Array]:
         "sought": idle[idle > longest],
         "all_idle": idle,
     }
+
+
+def _newidle(
+    leaves: dict[str, Array], s: Stretches, timeline: Timeline, scale: float
+) -> tuple[int, int, int]:
+    """See ``Workload.newidle``."""
+    if not len(leaves["idle"]):
+        return -1, -1, -1
+    straight = float(np.median(leaves["idle"]))
+    tried = NEWIDLE_NS * scale / 2
+    if len(leaves["task"]) and straight > np.median(leaves["task"]) + tried:
+        straight -= 2 * tried  # even the shortest have tried
+    found = measure_newidle(s, timeline, straight + tried, scale)
+    return found.gate, found.near, found.average
 
 
 def _leaves(took: Array) -> tuple[list[int], int]:
@@ -386,7 +401,8 @@ def _memory(
     tasks["dur_avg"] = dur[alive]
     tasks["flips_ts"] = timeline.first_ts
     span = max(timeline.last_ts - timeline.first_ts, 1)
-    busy = raw["rt_sw"][alive]
+    # Load tracking counts run time as sched_stat_runtime tells it: from the enqueue on an idle CPU.
+    busy = np.maximum(raw["rt"], raw["rt_sw"])[alive]
     tasks["util"] = np.clip(busy * 1024 // span, 0, 1024)
     asks = replay.verdicts.asks
     wakee = timeline.raw["wakeups"]["wakee"][replay.rows]

@@ -17,7 +17,16 @@ from traceana import schema
 from traceana._sim_state import Op
 from traceana._workload_marks import Mark, Marks, Outcome
 
-__all__ = ["DEFAULT_WAKE_NS", "WakeCosts", "clean", "measure_wakes", "scale_of", "ways_of"]
+__all__ = [
+    "DEFAULT_WAKE_NS",
+    "NEWIDLE_NS",
+    "REFERENCE",
+    "WakeCosts",
+    "clean",
+    "measure_wakes",
+    "scale_of",
+    "ways_of",
+]
 
 Array = npt.NDArray[Any]
 NULL = -(2**63)
@@ -27,6 +36,9 @@ NULL = -(2**63)
 DEFAULT_WAKE_NS = (1940, 1500, 1900, 1850, 1500, 1900)
 _DEFAULT_WAY_NS = (0, 2550, 0, 860, 3300, 0)
 REFERENCE = 820
+#: There, update_blocked_averages(): a switch to idle takes so much longer if a newidle balance is
+#: tried.
+NEWIDLE_NS = 450
 #: There, the shortest ways of wakeups: to sched_migrate_task; to sched_wakeup of an idle CPU, and
 #: of the waker's own, both without a migration.
 _WAYS_NS = (860, 1944, 2400)

@@ -24,8 +24,17 @@ import numpy as np
 from traceana import _closed_loop_words as words
 from traceana._closed_loop_figures import UNKNOWN, Figures, Several, measure
 from traceana._closed_loop_reader import as_capture
-from traceana._closed_loop_settled import ENSEMBLE, LEAST_WARM_UP_NS, State, judge, scattered
-from traceana._sim_state import Op
+from traceana._closed_loop_settled import (
+    AT_REST,
+    ENSEMBLE,
+    LEAST_WARM_UP_NS,
+    State,
+    judge,
+    scattered,
+    side_by_side,
+)
+from traceana._sim_model import constant_costs
+from traceana._sim_state import COSTS, QUANTILES, Op
 from traceana.columns import EventColumns
 from traceana.errors import InputError, UsageError
 from traceana.simulate import Model, Simulation, simulate
@@ -133,6 +142,8 @@ class Outcome:
     rule: str
     runs: Several
     ensemble: Several | None = None
+    #: Whether its runs lie behind a warm-up.
+    warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +164,9 @@ class Estimate:
     altered: str | None = None
     #: What had to be assumed of the machine.
     assumed: Sequence[str] = ()
+    #: Share of the CPUs' time in which partners ran side by side, without the sleeps that rounds on
+    #: one CPU would have (``_closed_loop_settled.side_by_side``).
+    unseen: float = 0.0
 
     def error(self, name: str) -> float | None:
         """The baseline's distance from the recording; shares as differences, others relative."""
@@ -183,8 +197,8 @@ class Estimate:
         return {"mean": float(sizes.mean()), "max": float(sizes.max())}
 
     def delta(self, outcome: Outcome, name: str) -> dict[str, float | None]:
-        """What a variant changes against the baseline, with the spread of the difference."""
-        base, other = self.baseline.runs, outcome.runs
+        """What a variant changes against :meth:`before`, with the spread of the difference."""
+        base, other = self.before(outcome), outcome.runs
         a, b = base.mean(name), other.mean(name)
         if a is None or b is None:
             return {"mean": None, "spread": None, "relative": None}
@@ -193,6 +207,16 @@ class Estimate:
         if spreads[0] is not None and spreads[1] is not None:
             spread = (spreads[0] ** 2 + spreads[1] ** 2) ** 0.5
         return {"mean": b - a, "spread": spread, "relative": (b - a) / a if a else None}
+
+    def before(self, outcome: Outcome) -> Several:
+        """Runs under the recorded rule that a variant's differ from by what was asked alone.
+
+        Behind the same warm-up, if there was one: what the model's own rule does in it (its drift)
+        is none of the variant's doing.
+        """
+        if outcome.warm and self.drifted is not None:
+            return self.drifted
+        return self.baseline.runs
 
     def drift(self, name: str) -> float | None:
         """How far the model's own rule leads away from the baseline during the warm-up."""
@@ -229,7 +253,7 @@ class Estimate:
                     "delta": deltas,
                     "usable": self.usable(outcome),
                     "sentence": words.one(self, outcome),
-                    "ensemble": words.ensemble(outcome.ensemble),
+                    "ensemble": words.ensemble(self, outcome),
                 }
             )
         return {
@@ -242,9 +266,10 @@ class Estimate:
             "baseline": {
                 "rule": self.baseline.rule,
                 **self.baseline.runs.to_json(),
-                "ensemble": words.ensemble(self.baseline.ensemble),
+                "ensemble": words.ensemble(self, self.baseline),
             },
             "calibration_error": self.calibration_error(),
+            "side_by_side": self.unseen,
             "drift": {name: self.drift(name) for name in words.HEADLINES},
             **self.state.to_json(),
             "usable": any(r["usable"] for r in rules),
@@ -259,7 +284,7 @@ def model_of(calibration: Calibration, **changes: Any) -> Model:
     return calibration.model(**changes)
 
 
-def _bursts_per_s(work: Workload) -> float | None:
+def bursts_per_s(work: Workload) -> float | None:
     """Bursts that ended in a sleep (or would have, but for an early token), as recorded."""
     if not work.span_ns:
         return None
@@ -452,7 +477,7 @@ def estimate(
     if costs:
         calibration = calibration.with_costs(**costs)
     recorded = made.recorded or UNKNOWN
-    bursts = _bursts_per_s(made.work)
+    bursts = bursts_per_s(made.work)
     span = min(made.work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, altered = _altered_by(
         made.work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
@@ -470,19 +495,21 @@ def estimate(
     # The recorded state is that of the recorded rule; another needs time to make its own. Where
     # nothing moves any more, what is asked for is what happens from there.
     warm = warm_up_ns > 0 and not settled
+    later: list[bool] = []
     for variant in [Variant(None), *asked]:
-        later = warm and variant.rule != recorded_rule and (variant.rule or variant.changes)
-        jobs.add(_model(model, variant), few, warm=bool(later or altered))
+        other = variant.rule != recorded_rule and bool(variant.rule or variant.changes)
+        later.append(bool((warm and other) or altered))
+        jobs.add(_model(model, variant), few, warm=later[-1])
         if scatter:
             jobs.add(_model(model, variant), many, warm=True, scatter=True)
     if warm and not altered:
         jobs.add(model, few, warm=True)
     results = iter(jobs.run(on_progress))
     outcomes = []
-    for variant in [Variant(None), *asked]:
+    for variant, is_warm in zip([Variant(None), *asked], later, strict=True):
         runs = next(results)
         starts = next(results) if scatter else None
-        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts))
+        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts, warm=is_warm))
     return Estimate(
         recorded=recorded,
         baseline=outcomes[0],
@@ -493,8 +520,17 @@ def estimate(
         costs=calibration.table(),
         drifted=next(results, None),
         altered=altered,
+        unseen=side_by_side(work, recorded, _overlap_ns(model)) if settled else 0.0,
         assumed=calibration.notes,
     )
+
+
+def _overlap_ns(model: Model) -> int:
+    """How long a waker runs on behind its wakeup when it goes to sleep, at most (median costs)."""
+    middle = (QUANTILES - 1) // 2
+    costs = constant_costs() if model.costs is None else model.costs
+    ns = {name: int(row[middle]) for name, row in zip(COSTS, costs, strict=True)}
+    return max(ns["wake_remote"] + ns["wake_migrate"], ns["wake_direct"]) + ns["switch_out"]
 
 
 def _model(model: Model, variant: Variant) -> Model:
@@ -510,11 +546,14 @@ class _Jobs:
     def __init__(self, work: Workload, span_ns: int, warm_up_ns: int, bursts: float | None) -> None:
         self.work, self.span_ns, self.warm_up_ns = work, span_ns, warm_up_ns
         self.bursts = bursts
-        self.groups: list[list[tuple[Model, int, bool, bool]]] = []
+        self.groups: list[list[tuple[Model, int, bool, tuple[int, int] | None]]] = []
 
     def add(self, model: Model, seeds: Sequence[int], *, warm: bool, scatter: bool = False) -> None:
-        """Add a group of runs: behind the warm-up or not, from random places or not."""
-        self.groups.append([(model, seed, warm, scatter) for seed in seeds])
+        """Add a group of runs: behind the warm-up or not, from other starts or not."""
+        n = len(seeds)
+        self.groups.append(
+            [(model, seed, warm, (i, n) if scatter else None) for i, seed in enumerate(seeds)]
+        )
 
     def _warm_up(self, *, warm: bool, scatter: bool) -> int:
         if scatter:
@@ -527,17 +566,18 @@ class _Jobs:
         bar = _Bar(len(flat), on_progress)
 
         def one(i: int) -> Figures:
-            model, seed, warm, scatter = flat[i]
-            work = scattered(self.work, seed) if scatter else self.work
-            if scatter:
-                model = model.with_(nr_idle_scan=None, idle_core_hint=None)
+            model, seed, warm, start = flat[i]
+            work = self.work
+            if start is not None:
+                work = scattered(work, seed, *start)
+                model = model.with_(**AT_REST)
             figures, _, _ = run_once(
                 work,
                 model,
                 seed=seed,
                 begin_ns=self.work.begin_ns,
                 span_ns=self.span_ns,
-                warm_up_ns=self._warm_up(warm=warm, scatter=scatter),
+                warm_up_ns=self._warm_up(warm=warm, scatter=start is not None),
                 bursts_per_s=self.bursts,
                 on_progress=bar.of(i, self.work.begin_ns),
             )

@@ -154,7 +154,8 @@ class Simulation:
 def _columns(rows: NDArray[Any]) -> EventColumns:
     from traceana.columns import EventColumns
 
-    out = {name: np.ascontiguousarray(rows[name]) for name in EVENT.names or ()}
+    # Copies in any case: the rows are a buffer that is used again.
+    out = {name: rows[name].copy() for name in EVENT.names or ()}
     out["buffer"] = np.zeros(len(rows), np.uint16)
     return EventColumns(**out)
 

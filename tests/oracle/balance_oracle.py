@@ -12,7 +12,7 @@ from oracle.load_oracle import idle_scan
 from traceana._sim_types import FAR
 
 #: cache_nice_tries inside one LLC and between LLCs.
-TRIES = {2: 1, 1: 1, 0: 2}
+TRIES = {1: 1, 0: 2}
 CORE, LLC, BEYOND = 2, 1, 0
 
 
@@ -20,14 +20,16 @@ class Balance(Bench):
     """Who would give a task to whom."""
 
     def movable(self, source: Cpu, to: Cpu, level: int, hot_ns: int) -> Task | None:
-        """can_migrate_task(), from the end of the queue."""
+        """can_migrate_task(), from the end of the queue; hot ones if balancing has failed."""
+        domain = BEYOND if level == BEYOND else LLC
+        desperate = to.failed[domain] > TRIES[domain]
         for task in reversed(source.rq.queue):
             ready = task.fair and task.stand is Stand.QUEUED and task.off_cpu <= self.now
             if not ready or to.index not in task.allowed:
                 continue
             lately = task.from_ is not None and self.now - task.from_ < hot_ns
             hot = hot_ns < 0 or lately
-            if source.core == to.core or not hot or to.failed > TRIES[level]:
+            if source.core == to.core or not hot or desperate:
                 return task
         return None
 
@@ -76,16 +78,30 @@ class Balance(Bench):
     def arrived(self, cpu: Cpu) -> bool:
         return cpu.nr > 0 or cpu.pending
 
-    def may_seek(self, cpu: Cpu) -> bool:
+    def looks_for_tasks(self, cpu: Cpu) -> bool:
+        """Whether a CPU that runs dry goes through its domains at all."""
         if self.gate_pending and cpu.pending:
             return False
         if self.gate_cost and cpu.avg_idle < self.newidle_cost:
             return False
-        return self.crowded(self.cpus)
+        return self.overload and cpu.avg_idle >= self.longest(cpu, CORE if self.smt else LLC)
+
+    def longest(self, cpu: Cpu, level: int) -> int:
+        """max_newidle_lb_cost of a domain; beyond the LLC in proportion to the CPUs."""
+        if level == CORE:
+            return cpu.core_lb_cost
+        if level == LLC:
+            return cpu.lb_cost
+        return cpu.lb_cost * len(self.cpus) // len(self.members(cpu.llc))
+
+    def note_overload(self, level: int) -> None:
+        """A pass over the topmost domain finds out whether any CPU still has two tasks."""
+        if level == BEYOND or (level == LLC and len(self.scan) == 1):
+            self.overload = self.crowded(self.cpus)
 
     def dice(self, cpu: Cpu, level: int) -> int:
         """NI_RANDOM: 0 the domain is passed over, else what a find counts for."""
-        if not self.random_newidle or level == BEYOND:
+        if not self.random_newidle:
             return 1
         weight = 1 + cpu.luck[level][2]
         self.draws += 1
@@ -95,8 +111,6 @@ class Balance(Bench):
 
     def tally(self, cpu: Cpu, level: int, found: int) -> None:
         """update_newidle_stats()."""
-        if level == BEYOND:
-            return
         luck = cpu.luck[level]
         luck[0] += 1
         luck[1] += found
@@ -105,13 +119,13 @@ class Balance(Bench):
             luck[0] //= 2
             luck[1] //= 2
 
-    def next_level(self, cpu: Cpu, level: int, tried: int) -> tuple[int, int] | None:
+    def next_level(self, cpu: Cpu, level: int, spent: int) -> tuple[int, int] | None:
         """The next domain to look at, with what a find there counts for; None: no more."""
         for domain in range(level, -1, -1):
             absent = {CORE: not self.smt, LLC: False, BEYOND: len(self.scan) == 1}
             if absent[domain]:
                 continue
-            if cpu.avg_idle < cpu.lb_cost + tried * (cpu.lb_cost // 4):
+            if cpu.avg_idle < spent + self.longest(cpu, domain):
                 return None
             counts = self.dice(cpu, domain)
             if counts:
@@ -128,9 +142,12 @@ class Balance(Bench):
             return None
         inside = self.members(cpu.llc)
         domain = inside if level == LLC else [o for o in self.cpus if o not in inside]
-        if not self.crowded(domain):
-            return None
-        return self.busiest(cpu, level, self.hot_cost, busy=False)
+        best = self.busiest(cpu, level, 0, busy=False) if self.crowded(domain) else None
+        if best is None:
+            cpu.failed[level] = 0  # in balance
+        elif self.movable(best, cpu, level, self.hot_cost):
+            return best
+        return None
 
     # --- the tick ---
 
@@ -147,44 +164,58 @@ class Balance(Bench):
             [member.load.cpu_util for member in members], self.llc_pct(cpu.llc)
         )
 
+    def is_due(self, since: int, weight: int, idle: bool) -> bool:
+        """get_sd_balance_interval() of a domain of so many CPUs."""
+        interval = weight * MS if idle else 16 * weight * MS - self.tick
+        return self.now - since >= max(self.tick, min(interval, 100 * MS * len(self.cpus)))
+
+    def is_balancer(self, cpu: Cpu, level: int) -> bool:
+        """should_we_balance(): the first of its group that is idle, or the first."""
+        group = self.group(cpu, level)
+        return next((t for t in group if not t.nr), group[0]) is cpu
+
     def balance(self, cpu: Cpu, on: Cpu) -> None:
-        """One pass for a CPU if its interval is over, done by CPU `on`."""
+        """rebalance_domains() for a CPU, done by CPU `on`; it ends when a task has come."""
         idle = not self.arrived(cpu)
-        interval = len(self.members(cpu.llc)) * MS
-        if not idle:
-            interval = 16 * interval - self.tick
-        if self.now - cpu.balanced < max(self.tick, min(interval, 100 * MS * len(self.cpus))):
-            return
-        cpu.balanced = self.now
-        threads = self.threads(cpu)
-        if next((t for t in threads if not t.nr), threads[0]) is not cpu:
-            return  # should_we_balance()
-        self.renew_budget(cpu)
+        size = {LLC: len(self.members(cpu.llc)), BEYOND: len(self.cpus)}
         for level in (LLC, BEYOND) if len(self.scan) > 1 else (LLC,):
-            best = self.busiest(cpu, level, 0, busy=not idle)
-            if best is None:
-                if level == LLC:
-                    cpu.failed = 0
+            if not self.is_due(cpu.balanced[level], size[level], idle):
                 continue
-            if best.nr - cpu.nr < 2:
+            cpu.balanced[level] = self.now
+            if not self.is_balancer(cpu, level):
                 continue
-            task = self.movable(best, cpu, level, self.hot_cost)
-            if task is None:
-                cpu.failed += 1
-                continue
-            cpu.failed = 0
-            self.move(task, cpu, on)
-            if not cpu.curr and (cpu is on or cpu.open):
-                cpu.rq.resched = True
-                if cpu is not on:
-                    self.kick(cpu)
-            return
+            if level == LLC:
+                self.renew_budget(cpu)
+            if self.balance_domain(cpu, on, level, idle=idle):
+                return
+
+    def balance_domain(self, cpu: Cpu, on: Cpu, level: int, *, idle: bool) -> bool:
+        """load_balance(); whether a task has come."""
+        best = self.busiest(cpu, level, 0, busy=not idle)
+        self.note_overload(level)
+        if best is None:
+            cpu.failed[level] = 0
+            return False
+        if best.nr - cpu.nr < 2:
+            return False
+        task = self.movable(best, cpu, level, self.hot_cost)
+        if task is None:
+            cpu.failed[level] += 1
+            return False
+        cpu.failed[level] = 0
+        self.move(task, cpu, on)
+        if not cpu.curr and (cpu is on or cpu.open):
+            cpu.rq.resched = True
+            if cpu is not on:
+                self.kick(cpu)
+        return True
 
     def periodic(self, cpu: Cpu) -> None:
-        """At a CPU's tick: for itself; a busy one for those of its LLC whose ticks have stopped."""
+        """At a CPU's tick: for itself; a busy one, once a tick, for those without ticks."""
         self.balance(cpu, cpu)
-        if cpu.vacant:
+        if cpu.vacant or self.now // self.tick == self.nohz_tick:
             return
-        for other in self.behind(cpu, self.members(cpu.llc)):
+        self.nohz_tick = self.now // self.tick
+        for other in self.cpus:
             if other.vacant and other.tick_at >= FAR and not other.nr:
                 self.balance(other, cpu)

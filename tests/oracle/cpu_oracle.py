@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from oracle.fair_oracle import IDLE, RunQueue, Stand, Task, Tunes
-from oracle.load_oracle import QueueLoad, TaskLoad, idle_scan
+from oracle.load_oracle import LEAST, QueueLoad, TaskLoad, idle_scan
 
-from traceana._sim_state import COSTS, Op, Start
+from traceana._sim_state import COSTS, DIRECT_WAY, Op, Start
 from traceana._sim_types import EVENT, FAR, Row
 from traceana.rules._forms import BUDGET_NONE, forms_for
 from traceana.simulate import Model, Work, constant_costs
@@ -43,12 +43,14 @@ class Cpu:
     idle_task: Task
     tick_phase: int
     clock: int  # of the run queue, at its last schedule()
-    balanced: int
+    balanced: dict[int, int]  # when each domain was last (1 LLC, 0 beyond)
     avg_idle: int
     lb_cost: int
+    core_lb_cost: int
     life: Iterator[int] = field(default_factory=lambda: iter(()))
     at: int = FAR  # when its present step is over
     open: bool = True  # interrupts are let in
+    irqs_on: int = 0  # when its last switch is over: from then on
     irq: bool = False
     ipi_at: int = FAR
     tick_at: int = FAR
@@ -68,9 +70,10 @@ class Cpu:
     switch_at: int = 0
     idle_stamp: int = 0
     idle_since: int = 0
-    failed: int = 0
-    #: NI_RANDOM, per level (2 core, 1 LLC): tries, finds, ratio
-    luck: dict[int, list[int]] = field(default_factory=lambda: {2: [0, 0, 128], 1: [0, 0, 128]})
+    #: Balances of a domain, one after the other, that have moved nothing
+    failed: dict[int, int] = field(default_factory=lambda: {1: 0, 0: 0})
+    #: NI_RANDOM, per level (2 core, 1 LLC, 0 beyond): tries, finds, ratio
+    luck: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def curr(self) -> Task | None:
@@ -83,7 +86,11 @@ class Cpu:
 
     @property
     def next(self) -> int:
-        return min(self.at, self.ipi_at, self.tick_at, self.due_at) if self.open else self.at
+        return min(self.at, self.interrupt_at) if self.open else self.at
+
+    @property
+    def interrupt_at(self) -> int:
+        return max(self.irqs_on, min(self.ipi_at, self.tick_at, self.due_at))
 
 
 class Box:
@@ -147,8 +154,20 @@ class Bench:
         self.span = work.span_ns
         self.boxes: dict[int, Box] = {}
 
+        #: rd->overload: a CPU has had two tasks since a balance last found none
+        self.overload = False
+        #: The tick in which CPUs without a tick of their own were last balanced
+        self.nohz_tick = -1
+        #: The shortest way of a direct wakeup up to its record
+        self.direct_way = sum(self.costs[COSTS.index(name)][0] for name in DIRECT_WAY)
+        ratio = 128 if model.newidle_ratio is None else model.newidle_ratio
         longest = self.costs[COSTS.index("pull")][-1] * 15 // 16
+        if model.newidle_lb_cost_ns is not None:
+            longest = model.newidle_lb_cost_ns
+        in_core = model.newidle_core_lb_cost_ns
         phases = model.tick_phase_ns or [0] * n
+        # A CPU that has hardly been idle has nothing to average.
+        busy = [util >= 970 for util in model.cpu_util or [0] * n]
         llcs = {name: i for i, name in enumerate(dict.fromkeys(layout.llc))}
         self.cpus = [
             Cpu(
@@ -160,10 +179,14 @@ class Bench:
                 idle_task=self._task(-1, dict.fromkeys(("pid", "policy", "util"), 0), work, begin),
                 tick_phase=phases[c] % self.tick,
                 clock=begin,
-                balanced=begin
-                - mixed(seed + 7919 * (c + 1)) % (layout.llc.count(layout.llc[c]) * MS),
-                avg_idle=2 * cost if model.avg_idle_ns is None else model.avg_idle_ns,
-                lb_cost=longest if model.newidle_lb_cost_ns is None else model.newidle_lb_cost_ns,
+                balanced={
+                    level: begin - mixed(seed + 7919 * (c + 1)) % (weight * MS)
+                    for level, weight in ((1, layout.llc.count(layout.llc[c])), (0, n))
+                },
+                avg_idle=2 * cost if model.avg_idle_ns is None or busy[c] else model.avg_idle_ns,
+                lb_cost=longest,
+                core_lb_cost=longest * 3 // 4 if in_core is None else in_core,
+                luck={level: [0, 0, ratio] for level in range(3)},
                 idle_since=begin,
                 idle_stamp=begin,
             )
@@ -215,6 +238,7 @@ class Bench:
             task.total = max(int(row["since_sleep"]), 0)
         else:
             task.recent = -1
+            task.flips_tick = now // self.tick
         return task
 
     def _start_budgets(self, work: Work) -> None:
@@ -222,10 +246,20 @@ class Bench:
         model = self.model
         utils = [0] * len(self.cpus)
         taken = set()
+        known = 0
         for row in work.tasks:
-            utils[row["cpu"]] += min(max(int(row["util"]), 0), 1024)
+            own = min(max(int(row["util"]), 0), 1024)
+            known += own
+            utils[row["cpu"]] += own
             if row["state"] in (Start.RUNNING, Start.QUEUED):
                 taken.add(self.cpus[row["cpu"]].core)
+        if model.cpu_util is not None:
+            # What the tasks do not account for, spread over the CPUs as the whole is.
+            utils = [min(max(util, 0), 1024) for util in model.cpu_util]
+            rest, whole = max(sum(utils) - known, 0), max(sum(utils), 1)
+            for cpu, util in zip(self.cpus, utils, strict=True):
+                cpu.load.util = util * rest // whole
+                cpu.load.util_sum = cpu.load.util * LEAST
         self.scan, self.hint = {}, {}
         for llc in sorted({cpu.llc for cpu in self.cpus}):
             members = self.members(llc)
@@ -336,23 +370,28 @@ class Bench:
         } | fields  # fmt: skip
         self.rows.append(tuple(int(row[name]) for name in EVENT.names or ()))
 
-    def charge(self, cpu: Cpu, on: Cpu) -> None:
-        """update_curr(); the record is written by the CPU that does it."""
+    def charge(self, cpu: Cpu, on: Cpu) -> bool:
+        """update_curr(); the record is written by the CPU that does it. Whether there is one."""
+        before = cpu.current.from_
         ran = cpu.rq.charge(self.now)
+        if cpu.current.from_ != before and cpu.current.stand is not Stand.RUNNING:
+            cpu.clock = self.now  # the next one's time begins here
         if ran:
             self.row(on, Row.RUNTIME, cpu.current, prio=Row.NO_PRIO, value=ran)
+        return ran > 0
 
     def count(self, cpu: Cpu, task: Task, by: int) -> None:
         cpu.nr += by
+        if by > 0 and cpu.nr == 2:
+            self.overload = True
         cpu.idlers += by if task.policy == IDLE else 0
 
     def is_idle(self, cpu: Cpu) -> bool:
         booked = self.model.window == 0 and cpu.booked > 0
         return cpu.vacant and not cpu.nr and not cpu.pending and not booked
 
-    def enqueue(self, cpu: Cpu, task: Task, on: Cpu, *, new: bool = False) -> None:
+    def enqueue(self, cpu: Cpu, task: Task, *, new: bool = False) -> None:
         """A wakeup (or fork) comes to its queue."""
-        self.charge(cpu, on)
         rq = cpu.rq
         if task.stand is Stand.DELAYED:
             rq.keep_lag(task)
@@ -360,11 +399,9 @@ class Bench:
             cpu.delayed -= 1
             if task.lag > 0:  # DELAY_ZERO
                 task.lag = 0
-                waits = task in rq.queue  # else its CPU is about to put it there
                 rq.leave(task)
                 rq.place(task, 0)
-                if waits:
-                    rq.enter(task)
+                rq.enter(task)
             return
         if task.off_queue:
             task.vruntime += rq.floor
@@ -376,7 +413,8 @@ class Bench:
         self.enter(cpu, task)
 
     def enter(self, cpu: Cpu, task: Task) -> None:
-        if not cpu.rq.waiting and not cpu.curr:
+        to_idle = cpu.rq.decided and not cpu.rq.heir
+        if not cpu.rq.waiting and (not cpu.curr or to_idle):
             # schedule() takes over the clock of the first enqueue (rq_clock_skip_update()).
             cpu.clock = self.now
         cpu.rq.enter(task)

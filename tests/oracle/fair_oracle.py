@@ -102,6 +102,9 @@ class RunQueue:
 
     tunes: Tunes
     curr: Task | None = None
+    heir: Task | None = None  # chosen, and current from the next switch on
+    decided: bool = False  # who comes next, be it the idle task
+    locked: bool = False  # schedule() has not looked for a next one yet
     waiting: list[tuple[tuple[int, int], int, Task]] = field(default_factory=list)
     floor: int = 1 << 40  # min_vruntime
     next_buddy: Task | None = None
@@ -117,6 +120,15 @@ class RunQueue:
         self.entries += 1
         entry = (key if task.fair else (0, task.prio), self.entries, task)
         bisect.insort(self.waiting, entry, key=lambda e: e[:2])
+
+    def take(self, task: Task | None) -> None:
+        """set_next_entity(): the queue's lock is held from here to the end of the switch."""
+        self.decided = True
+        if task:
+            self.leave(task)
+            task.stand = Stand.RUNNING
+            task.total_picked, task.protected = task.total, task.deadline
+            self.heir = task
 
     def leave(self, task: Task) -> None:
         self.waiting = [entry for entry in self.waiting if entry[2] is not task]
@@ -137,8 +149,9 @@ class RunQueue:
 
     @property
     def runner(self) -> Task | None:
-        """The current task, while it is runnable."""
-        return self.curr if self.curr and self.curr.stand is Stand.RUNNING else None
+        """The current task, while it is runnable; the one that has been chosen to be it."""
+        task = self.heir or self.curr
+        return task if task and task.stand is Stand.RUNNING else None
 
     @property
     def fair_members(self) -> list[Task]:
@@ -158,8 +171,10 @@ class RunQueue:
     def charge(self, now: int) -> int:
         """update_curr(): ns of a fair task's run time that have not been told yet."""
         task = self.curr
-        if task is None or task.from_ is None or now <= task.from_:
+        if task is None or self.decided or task.from_ is None or now <= task.from_:
             return 0
+        if task.stand is not Stand.RUNNING and self.locked:
+            return 0  # schedule() has told its time and holds the lock
         ran, task.from_ = now - task.from_, now
         task.total += ran
         if not task.fair:
@@ -273,7 +288,7 @@ class RunQueue:
 
     def preempts(self, task: Task) -> bool:
         """check_preempt_curr() by a task just enqueued."""
-        curr = self.curr
+        curr = self.heir or self.curr
         if curr is None:
             return True
         if curr.stand is not Stand.RUNNING:

@@ -43,9 +43,7 @@ def known(run: Simulation, pids: Any, llc: list[int], columns: Any) -> Truth:
     truth = run.truth
     second = double_bookings(truth)
     inside = second & (truth["waking_ts"] >= begin)
-    seconds = {
-        (int(pids[row["wakee"]]), int(row["waking_ts"])) for row in truth[inside]
-    }
+    seconds = {(int(pids[row["wakee"]]), int(row["waking_ts"])) for row in truth[inside]}
     asleep = run.cpus["curr"] >= len(pids)
     steps = [*_idle(columns, llc, begin, end, asleep)]
     idle_ns = sum(until - since for since, until, _ in steps)
