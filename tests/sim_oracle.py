@@ -8,8 +8,8 @@ sections 1, 2, 7.8, 8 and 9 of the semantics and from the contract of scripts an
 Queues are in ``oracle/fair_oracle``, load tracking in ``oracle/load_oracle``, balancing in
 ``oracle/balance_oracle``, the selection of a CPU in ``oracle/path_oracle``.
 
-Left out: the truth of double bookings, clusters, isolated CPUs, measured utilisation at the start
-(``Model.cpu_util``), features by name, tunable scaling, rules that ``path_oracle`` has not.
+Left out: the truth of double bookings, clusters, isolated CPUs, features by name, tunable scaling,
+rules that ``path_oracle`` has not.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class Machine(Balance):
         if not task.fair:
             return self.select_real_time(task)
         answer = self.ask(cpu, task, sync)
-        chosen = answer["cpu"]
+        chosen: int = answer["cpu"]
         self.hint[self.cpus[answer["target"]].llc] = answer["hint_after"]
         task.recent = answer["recent_after"]
         wide = answer["wa"] == "wide"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from oracle.fair_oracle import IDLE, RunQueue, Stand, Task, Tunes
-from oracle.load_oracle import QueueLoad, TaskLoad, idle_scan
+from oracle.load_oracle import LEAST, QueueLoad, TaskLoad, idle_scan
 
 from traceana._sim_state import COSTS, DIRECT_WAY, Op, Start
 from traceana._sim_types import EVENT, FAR, Row
@@ -166,6 +166,8 @@ class Bench:
             longest = model.newidle_lb_cost_ns
         in_core = model.newidle_core_lb_cost_ns
         phases = model.tick_phase_ns or [0] * n
+        # A CPU that has hardly been idle has nothing to average.
+        busy = [util >= 970 for util in model.cpu_util or [0] * n]
         llcs = {name: i for i, name in enumerate(dict.fromkeys(layout.llc))}
         self.cpus = [
             Cpu(
@@ -181,7 +183,7 @@ class Bench:
                     level: begin - mixed(seed + 7919 * (c + 1)) % (weight * MS)
                     for level, weight in ((1, layout.llc.count(layout.llc[c])), (0, n))
                 },
-                avg_idle=2 * cost if model.avg_idle_ns is None else model.avg_idle_ns,
+                avg_idle=2 * cost if model.avg_idle_ns is None or busy[c] else model.avg_idle_ns,
                 lb_cost=longest,
                 core_lb_cost=longest * 3 // 4 if in_core is None else in_core,
                 luck={level: [0, 0, ratio] for level in range(3)},
@@ -244,10 +246,20 @@ class Bench:
         model = self.model
         utils = [0] * len(self.cpus)
         taken = set()
+        known = 0
         for row in work.tasks:
-            utils[row["cpu"]] += min(max(int(row["util"]), 0), 1024)
+            own = min(max(int(row["util"]), 0), 1024)
+            known += own
+            utils[row["cpu"]] += own
             if row["state"] in (Start.RUNNING, Start.QUEUED):
                 taken.add(self.cpus[row["cpu"]].core)
+        if model.cpu_util is not None:
+            # What the tasks do not account for, spread over the CPUs as the whole is.
+            utils = [min(max(util, 0), 1024) for util in model.cpu_util]
+            rest, whole = max(sum(utils) - known, 0), max(sum(utils), 1)
+            for cpu, util in zip(self.cpus, utils, strict=True):
+                cpu.load.util = util * rest // whole
+                cpu.load.util_sum = cpu.load.util * LEAST
         self.scan, self.hint = {}, {}
         for llc in sorted({cpu.llc for cpu in self.cpus}):
             members = self.members(llc)
