@@ -137,11 +137,16 @@ class TestSame:
         assert not first.equals(simulate(work, model, end_ns=5 * MS, seed=8).events)
 
     def test_known_table(self) -> None:
-        """The same on any machine: integers only, an own generator (a digest of a run)."""
+        """The same on any machine: integers only, an own generator (a digest of a run).
+
+        With costs of its own, so that it does not change with the defaults.
+        """
         import hashlib
 
         work = pairs(3, Layout.shape(1, 2, 2))
-        columns = simulate(work, Model(costs=constant_costs(spread=8)), end_ns=5 * MS).columns
+        costs = {name: 200 + 77 * i for i, name in enumerate(COSTS)}
+        model = Model(costs=constant_costs(costs, spread=8))
+        columns = simulate(work, model, end_ns=5 * MS).columns
         digest = hashlib.blake2b(digest_size=8)
         for column in columns.arrays():
             digest.update(np.ascontiguousarray(column).astype("<i8").tobytes())

@@ -56,6 +56,7 @@ class Cpu:
     due: list[Task] = field(default_factory=list)  # their timers have gone off
     due_at: int = FAR
     wakelist: list[Task] = field(default_factory=list)
+    entering: Task | None = None  # its sched_wakeup is being recorded
     pending: bool = False
     vacant: bool = True  # the idle task is current, as others see it
     chosen: Task | None = None
@@ -387,7 +388,7 @@ class Bench:
 
     def enqueue(self, cpu: Cpu, task: Task, *, new: bool = False) -> None:
         """A wakeup (or fork) comes to its queue."""
-        rq = cpu.rq
+        rq, task.woken = cpu.rq, False
         if task.stand is Stand.DELAYED:
             rq.keep_lag(task)
             task.stand = Stand.QUEUED
