@@ -453,11 +453,11 @@ class Machine(Balance):
             cpu.switch_at += before
             begun += before
         while not self.arrived(cpu):
-            domain = self.next_level(cpu, level, tried)
+            domain = self.next_level(cpu, level, max(self.now - begun, 0))
             if domain is None:
                 break
             level, counts = domain
-            yield max(self.now, begun) + cost // 5
+            yield max(self.now, begun) + cost // (8 if level == CORE else 4)
             if self.arrived(cpu):
                 break
             tried += 1
@@ -467,7 +467,7 @@ class Machine(Balance):
                 self.tally(cpu, level, 0)
                 level -= 1
                 continue
-            yield self.now + cost * 3 // 10
+            yield self.now + cost * (7 if level == CORE else 12) // 40
             if self.arrived(cpu):
                 break
             task = self.movable(source, cpu, level, self.hot_cost) if source.nr > 1 else None
@@ -477,7 +477,7 @@ class Machine(Balance):
                 self.move(task, cpu, cpu)
                 cpu.rq.take(task)
                 cpu.clock = self.now
-                yield max(self.now + cost // 2, cpu.switch_at)
+                yield max(self.now + cost * 9 // 20, cpu.switch_at)
                 return task
         if tried:
             cpu.switch_at += self.now - begun

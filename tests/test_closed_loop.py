@@ -170,6 +170,17 @@ class TestSentences:
         assert {"recorded", "settled", "usable", "sentence"} <= set(d)
 
 
+def test_a_rule_is_held_against_what_the_warm_up_alone_does() -> None:
+    """fan: 21.9 % from the recorded state, 23.4 behind the warm-up, and so with the rule."""
+    e = _estimate({"idle_share": 0.243}, [{"idle_share": 0.219}], [{"idle_share": 0.236}])
+    drifted = Several([_figures(idle_share=0.234)])
+    e = replace(e, drifted=drifted, outcomes=[replace(e.outcomes[0], warm=True)])
+    assert e.delta(e.outcomes[0], "idle_share")["mean"] == pytest.approx(0.002)
+    assert e.drift("idle_share") == pytest.approx(0.015)
+    assert "rises from 23.4 % to 23.6 %" in e.sentence
+    assert not e.usable(e.outcomes[0])
+
+
 class TestSettled:
     @pytest.mark.parametrize(
         ("moves", "n", "settled"),

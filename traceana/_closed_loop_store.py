@@ -115,6 +115,8 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
     notes = about["notes"]
     if not isinstance(notes, list) or len(notes) > _MAX_NOTES:
         raise ValueError("notes that are no list")
+    core, llc = _perhaps(about.get("newidle_gates") or [None, None], 2, _MAX_NS)
+    gates = None if core is None or llc is None else (core, llc)
     return Calibration(
         costs=costs,
         n={name: _whole([about["n"].get(name, 0)], 0, 1 << 60, 1)[0] for name in COSTS},
@@ -126,6 +128,8 @@ def _machine(about: dict[str, Any], rule: str, workload: Workload) -> Calibratio
         idle_core=_perhaps(about["idle_core"], llcs),
         cpu_util=np.array(_whole(about["cpu_util"], 0, 1025, n), np.int64),
         avg_idle_ns=_whole([about["avg_idle_ns"]], 0, _MAX_NS, 1)[0],
+        newidle_gates=gates,
+        newidle_ratio=_perhaps([about.get("newidle_ratio")], 1)[0],
         rule=rule,
         notes=[str(note)[:500] for note in notes],
     )
@@ -166,9 +170,9 @@ def _whole(values: object, low: int, end: int, n: int) -> list[int]:
     return values
 
 
-def _perhaps(values: object, n: int) -> list[int | None]:
+def _perhaps(values: object, n: int, end: int = 65_536) -> list[int | None]:
     if not isinstance(values, list) or len(values) != n:
         raise ValueError(f"a list of {n} numbers was expected")
     known = [v for v in values if v is not None]
-    _whole(known, 0, 65_536, len(known))
+    _whole(known, 0, end, len(known))
     return list(values)

@@ -57,7 +57,7 @@ def _change(estimate: Estimate, outcome: Outcome, name: str) -> tuple[float, flo
     if change is None:
         return None
     spread = delta["spread"] or 0.0
-    base = estimate.baseline.runs.mean(name) or 1.0
+    base = estimate.before(outcome).mean(name) or 1.0
     return change, spread if name in SHARES else spread / abs(base)
 
 
@@ -106,7 +106,7 @@ def _us(value: float | None) -> str:
 def one(estimate: Estimate, outcome: Outcome) -> str:
     """What one variant does, in a sentence or two."""
     label = outcome.variant.label or outcome.rule
-    base, runs = estimate.baseline.runs, outcome.runs
+    base, runs = estimate.before(outcome), outcome.runs
     idle, rate = (
         _change(estimate, outcome, "idle_share"),
         _change(estimate, outcome, "wakeups_per_s"),

@@ -278,14 +278,14 @@ def looks_for_tasks(g: Any, m: Any, c: int) -> bool:
     """sched_balance_newidle(): whether CPU c, which has nothing left, goes through its domains.
 
     Only if some CPU has had two tasks of late (rd->overload), and this one is idle for longer, on
-    average, than the longest balance of late takes (``newidle_cost``).
+    average, than the longest balance of late takes in its lowest domain.
     """
     k = g.cpus[c]
     if g.gate_pending != 0 and m.cpus[c].pending != 0:
         return False
     if g.gate_cost != 0 and k.avg_idle < g.mig_newidle:
         return False
-    return g.overload != 0 and k.avg_idle >= k.newidle_cost
+    return g.overload != 0 and k.avg_idle >= (k.core_cost if m.smt != 0 else k.newidle_cost)
 
 
 @step
@@ -303,19 +303,21 @@ def may_seek(g: Any, m: Any, c: int) -> bool:
     """Whether CPU c looks for a task in one more domain (``level``, counted down).
 
     A domain is looked at only where the CPU is idle for longer, on average, than the longest
-    balance of late there takes (``newidle_cost`` in the LLC; beyond it, where every CPU is looked at
-    again, as much more as there are CPUs) and what has been spent before it; with NI_RANDOM only as
-    often as it succeeds.
+    balance of late there takes (``core_cost``, ``newidle_cost`` in the LLC; beyond it, where every
+    CPU is looked at again, as much more as there are CPUs) and what has been spent before it; with
+    NI_RANDOM only as often as it succeeds.
     """
     k = g.cpus[c]
-    far_cost = k.newidle_cost * g.n_cpus // m.llcs[m.cpus[c].llc].weight
+    spent = max(g.now - k.left_at, 0)
     while k.level >= 0:
         near = k.level
         if (near == 2 and m.smt == 0) or (near == 0 and m.n_llcs == 1):
             k.level -= 1
             continue
-        longest = far_cost if near == 0 else k.newidle_cost
-        if k.avg_idle < k.tried * (k.newidle_cost >> 2) + longest:
+        longest = k.core_cost if near == 2 else k.newidle_cost
+        if near == 0:
+            longest = k.newidle_cost * g.n_cpus // m.llcs[m.cpus[c].llc].weight
+        if k.avg_idle < spent + longest:
             return False
         ratio = k.ratio
         if near != 1:

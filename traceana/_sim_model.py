@@ -117,8 +117,10 @@ class Model:
     newidle_cost_ns: int | None = None
     hot_cost_ns: int | None = None
     floor_cost_ns: int | None = None
-    #: max_newidle_lb_cost of a domain; None: 15/16 of the longest of "pull"
+    #: max_newidle_lb_cost of the LLC's domain; None: 15/16 of the longest of "pull"
     newidle_lb_cost_ns: int | None = None
+    #: and of the core's; None: 3/4 of that
+    newidle_core_lb_cost_ns: int | None = None
     #: NI_RANDOM: of 1024 newidle balances so many find a task; None: 128
     newidle_ratio: int | None = None
     sis_util: bool = True

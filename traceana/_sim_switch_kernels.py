@@ -187,14 +187,15 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
 def _seek_or_idle(g: Any, m: Any, c: int) -> None:
     """On to the next domain of the newidle balance, or to the idle task.
 
-    A pull takes ``pull_cost`` in all: a fifth to find the queue, up to the half the task is
-    detached (recorded: sched_migrate_task 2.8 µs after nr_running--, 2.7 µs before the switch; each
-    domain that was looked at in vain before adds 0.9).
+    A pull from the LLC takes ``pull_cost`` in all: a quarter to find the queue, a bit less than a
+    half from the detached task's record to the switch. One from the core takes three quarters of
+    that, half as long to find it (recorded, pp6: 6.0 and 4.4 µs; a look in vain 1.5 and 0.77;
+    sched_migrate_task 2.7 before the switch).
     """
     k = g.cpus[c]
     if not arrived(m, c) and may_seek(g, m, c):
         k.phase = _SEEK
-        k.at = max(g.now, k.left_at) + k.pull_cost // 5
+        k.at = max(g.now, k.left_at) + k.pull_cost // (8 if k.level == 2 else 4)
         return
     if k.tried > 0:
         k.switch_at += g.now - k.left_at
@@ -213,7 +214,7 @@ def on_newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -
     if k.phase == _SEEK:
         if on_seek(g, m, T, F, A, c):
             k.phase = _PULL
-            k.at = g.now + k.pull_cost * 3 // 10
+            k.at = g.now + k.pull_cost * (7 if k.level == 2 else 12) // 40
         else:
             _seek_or_idle(g, m, c)
         return
@@ -224,7 +225,7 @@ def on_newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -
     _take(g, T, c, t)
     k.clock = g.now
     k.phase = _SWITCH
-    k.at = max(g.now + k.pull_cost // 2, k.switch_at)
+    k.at = max(g.now + k.pull_cost * 9 // 20, k.switch_at)
 
 
 @step

@@ -147,7 +147,8 @@ class Cpu:
     idle_since: int
     idle_ns: int
     avg_idle: int
-    newidle_cost: int  # max_newidle_lb_cost of a domain
+    newidle_cost: int  # max_newidle_lb_cost of the LLC's domain
+    core_cost: int  # and of the core's
     calls: int  # NI_RANDOM: tries, finds and the ratio of the LLC's domain
     finds: int
     ratio: int

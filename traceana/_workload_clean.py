@@ -36,7 +36,7 @@ NULL = -(2**63)
 DEFAULT_WAKE_NS = (1940, 1500, 1900, 1850, 1500, 1900)
 _DEFAULT_WAY_NS = (0, 2550, 0, 860, 3300, 0)
 REFERENCE = 820
-#: There, update_blocked_averages(): a switch to idle takes so much longer where a newidle balance is
+#: There, update_blocked_averages(): a switch to idle takes so much longer if a newidle balance is
 #: tried.
 NEWIDLE_NS = 450
 #: There, the shortest ways of wakeups: to sched_migrate_task; to sched_wakeup of an idle CPU, and

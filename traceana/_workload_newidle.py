@@ -28,18 +28,23 @@ Array = npt.NDArray[Any]
 _ENQUEUE_NS, _SWITCH_NS = 550, 2630
 #: So many idle times make an average; so many switches to idleness a gate.
 _FORGOTTEN, _FEW = 20, 200
+#: One that has looked at the LLC takes so much longer than one that has tried at all.
+_LLC_NS = 1300
+#: An average at such a look is known to some per cent only: this percentile of them is the gate.
+_LOWEST = 10
 #: Gates that tell so much (share of all) less than the best are as good.
 _AS_GOOD = 0.002
 _IDLE, _TASK, _PULLED = 0, 1, 2
 
 
 class Newidle:
-    """``gate``: average idle time from which on balances were tried, ``average``: the mean of that
-    time, ns; -1 not known.
+    """``gate``: average idle time from which on balances were tried, ``near``: from which on the
+    LLC was looked at, ``average``: the mean of that time, ns; -1 not known.
     """
 
-    def __init__(self, gate: int = -1, average: int = -1) -> None:
+    def __init__(self, gate: int = -1, near: int = -1, average: int = -1) -> None:
         self.gate = gate
+        self.near = near
         self.average = average
 
 
@@ -64,7 +69,14 @@ def measure_newidle(s: Stretches, timeline: Timeline, tried_ns: float, scale: fl
     tried = (s.follows[at] == _PULLED) | (s.out[at] - s.end[at] > tried_ns)
     if known.sum() < _FEW:
         return Newidle()
-    return Newidle(find_gate(out[known, 0], tried[known]), int(out[known, 0].mean()))
+    gate = find_gate(out[known, 0], tried[known])
+    # Of those that looked no further than the core all are over the gate of the core only.
+    looked = known & (s.follows[at] == _IDLE)
+    looked &= s.out[at] - s.end[at] > tried_ns + _LLC_NS * scale
+    near = gate
+    if looked.sum() >= _FEW // 4:
+        near = max(gate, int(np.percentile(out[looked, 0], _LOWEST)))
+    return Newidle(gate, near, int(out[known, 0].mean()))
 
 
 def _idle_times(s: Stretches, at: Array, timeline: Timeline, scale: float) -> Array:

@@ -126,7 +126,7 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
         if not len(at) or at.min() < 0 or at.max() >= n_cpus:
             raise ValueError("a set of CPUs that are not there")
         allowed[i, at] = 1
-    newidle = about.get("newidle", [-1, -1])
+    newidle = about.get("newidle", [-1, -1, -1])
     made = Workload(
         tasks=tasks,
         script=script,
@@ -145,7 +145,7 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
             str(k): ([_whole(x) for x in v[0]], _whole(v[1])) for k, v in about["leaves"].items()
         },
         budgets=[_whole(x) for x in about["budgets"]],
-        newidle=(_whole(newidle[0]), _whole(newidle[1])),
+        newidle=(_whole(newidle[0]), _whole(newidle[1]), _whole(newidle[2])),
         idle_flips=[_whole(x) for x in about.get("idle_flips", [])],
     )
     _check(made, n_cpus)

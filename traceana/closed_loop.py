@@ -142,6 +142,8 @@ class Outcome:
     rule: str
     runs: Several
     ensemble: Several | None = None
+    #: Whether its runs lie behind a warm-up.
+    warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,8 +197,8 @@ class Estimate:
         return {"mean": float(sizes.mean()), "max": float(sizes.max())}
 
     def delta(self, outcome: Outcome, name: str) -> dict[str, float | None]:
-        """What a variant changes against the baseline, with the spread of the difference."""
-        base, other = self.baseline.runs, outcome.runs
+        """What a variant changes against :meth:`before`, with the spread of the difference."""
+        base, other = self.before(outcome), outcome.runs
         a, b = base.mean(name), other.mean(name)
         if a is None or b is None:
             return {"mean": None, "spread": None, "relative": None}
@@ -205,6 +207,16 @@ class Estimate:
         if spreads[0] is not None and spreads[1] is not None:
             spread = (spreads[0] ** 2 + spreads[1] ** 2) ** 0.5
         return {"mean": b - a, "spread": spread, "relative": (b - a) / a if a else None}
+
+    def before(self, outcome: Outcome) -> Several:
+        """Runs under the recorded rule that a variant's differ from by what was asked alone.
+
+        Behind the same warm-up, if there was one: what the model's own rule does in it (its drift)
+        is none of the variant's doing.
+        """
+        if outcome.warm and self.drifted is not None:
+            return self.drifted
+        return self.baseline.runs
 
     def drift(self, name: str) -> float | None:
         """How far the model's own rule leads away from the baseline during the warm-up."""
@@ -483,19 +495,21 @@ def estimate(
     # The recorded state is that of the recorded rule; another needs time to make its own. Where
     # nothing moves any more, what is asked for is what happens from there.
     warm = warm_up_ns > 0 and not settled
+    later: list[bool] = []
     for variant in [Variant(None), *asked]:
-        later = warm and variant.rule != recorded_rule and (variant.rule or variant.changes)
-        jobs.add(_model(model, variant), few, warm=bool(later or altered))
+        other = variant.rule != recorded_rule and bool(variant.rule or variant.changes)
+        later.append(bool((warm and other) or altered))
+        jobs.add(_model(model, variant), few, warm=later[-1])
         if scatter:
             jobs.add(_model(model, variant), many, warm=True, scatter=True)
     if warm and not altered:
         jobs.add(model, few, warm=True)
     results = iter(jobs.run(on_progress))
     outcomes = []
-    for variant in [Variant(None), *asked]:
+    for variant, is_warm in zip([Variant(None), *asked], later, strict=True):
         runs = next(results)
         starts = next(results) if scatter else None
-        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts))
+        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts, warm=is_warm))
     return Estimate(
         recorded=recorded,
         baseline=outcomes[0],

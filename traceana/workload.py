@@ -70,8 +70,9 @@ class Workload:
         of the time from the dequeue to sched_switch, how many).
     budgets : list of int
         nr_idle_scan of each LLC at the begin, as the first wakeups there show it; -1 not known.
-    newidle : (int, int)
-        Average idle time from which on newidle balances were tried, and its mean, ns; -1 not known.
+    newidle : (int, int, int)
+        Average idle time from which on newidle balances were tried, from which on they looked at
+        the LLC, and its mean, ns; -1 not known.
     idle_flips : list of int
         wakee_flips of each CPU's idle task at the begin; empty: 0.
     """
@@ -89,7 +90,7 @@ class Workload:
     wake_ns: Mapping[str, tuple[int, int, bool]] = field(default_factory=dict)
     leaves: Mapping[str, tuple[list[int], int]] = field(default_factory=dict)
     budgets: list[int] = field(default_factory=list)
-    newidle: tuple[int, int] = (-1, -1)
+    newidle: tuple[int, int, int] = (-1, -1, -1)
     idle_flips: list[int] = field(default_factory=list)
 
     @property

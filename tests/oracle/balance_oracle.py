@@ -86,7 +86,15 @@ class Balance(Bench):
             return False
         if self.gate_cost and cpu.avg_idle < self.newidle_cost:
             return False
-        return self.overload and cpu.avg_idle >= cpu.lb_cost
+        return self.overload and cpu.avg_idle >= self.longest(cpu, CORE if self.smt else LLC)
+
+    def longest(self, cpu: Cpu, level: int) -> int:
+        """max_newidle_lb_cost of a domain; beyond the LLC in proportion to the CPUs."""
+        if level == CORE:
+            return cpu.core_lb_cost
+        if level == LLC:
+            return cpu.lb_cost
+        return cpu.lb_cost * len(self.cpus) // len(self.members(cpu.llc))
 
     def note_overload(self, level: int) -> None:
         """A pass over the topmost domain finds out whether any CPU still has two tasks."""
@@ -113,16 +121,13 @@ class Balance(Bench):
             luck[0] //= 2
             luck[1] //= 2
 
-    def next_level(self, cpu: Cpu, level: int, tried: int) -> tuple[int, int] | None:
+    def next_level(self, cpu: Cpu, level: int, spent: int) -> tuple[int, int] | None:
         """The next domain to look at, with what a find there counts for; None: no more."""
         for domain in range(level, -1, -1):
             absent = {CORE: not self.smt, LLC: False, BEYOND: len(self.scan) == 1}
             if absent[domain]:
                 continue
-            longest = cpu.lb_cost
-            if domain == BEYOND:  # every CPU is looked at again
-                longest = longest * len(self.cpus) // len(self.members(cpu.llc))
-            if cpu.avg_idle < longest + tried * (cpu.lb_cost // 4):
+            if cpu.avg_idle < spent + self.longest(cpu, domain):
                 return None
             counts = self.dice(cpu, domain)
             if counts:

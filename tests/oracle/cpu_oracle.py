@@ -46,6 +46,7 @@ class Cpu:
     balanced: dict[int, int]  # when each domain was last (1 LLC, 0 beyond)
     avg_idle: int
     lb_cost: int
+    core_lb_cost: int
     life: Iterator[int] = field(default_factory=lambda: iter(()))
     at: int = FAR  # when its present step is over
     open: bool = True  # interrupts are let in
@@ -162,6 +163,9 @@ class Bench:
         self.direct_way = sum(self.costs[COSTS.index(name)][0] for name in DIRECT_WAY)
         ratio = 128 if model.newidle_ratio is None else model.newidle_ratio
         longest = self.costs[COSTS.index("pull")][-1] * 15 // 16
+        if model.newidle_lb_cost_ns is not None:
+            longest = model.newidle_lb_cost_ns
+        in_core = model.newidle_core_lb_cost_ns
         phases = model.tick_phase_ns or [0] * n
         # A CPU that has hardly been idle has nothing to average.
         busy = [util >= 970 for util in model.cpu_util or [0] * n]
@@ -181,7 +185,8 @@ class Bench:
                     for level, weight in ((1, layout.llc.count(layout.llc[c])), (0, n))
                 },
                 avg_idle=2 * cost if model.avg_idle_ns is None or busy[c] else model.avg_idle_ns,
-                lb_cost=longest if model.newidle_lb_cost_ns is None else model.newidle_lb_cost_ns,
+                lb_cost=longest,
+                core_lb_cost=longest * 3 // 4 if in_core is None else in_core,
                 luck={level: [0, 0, ratio] for level in range(3)},
                 idle_since=begin,
                 idle_stamp=begin,
