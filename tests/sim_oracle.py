@@ -169,7 +169,9 @@ class Machine(Balance):
             cpu.booked -= self.model.window == 0
             self.enqueue(cpu, task)
             cpu.rq.resched |= cpu.rq.preempts(task)
+            cpu.entering = task
             yield self.now + self.draw("enqueue")
+            cpu.entering = None
             self.row(cpu, Row.WAKEUP, task, cpu_to=cpu.index)
         if not self.pending_early:
             cpu.pending = False
@@ -193,6 +195,7 @@ class Machine(Balance):
         self.row(cpu, Row.WAKING, task, cpu_to=task.cpu)  # 3
         begun, spent = self.now, 0
         delayed = task.stand is Stand.DELAYED
+        task.woken = delayed
         if not delayed:
             task.stand = Stand.WAKING  # 5
         yield self.now + self.draw("look")
@@ -634,7 +637,8 @@ class Machine(Balance):
         takes no time.
         """
         step = other.script[other.op][0] if other.op < len(other.script) else None
-        if other.stand in (Stand.ASLEEP, Stand.DELAYED) and step == Op.BLOCK:
+        asleep = other.stand in (Stand.ASLEEP, Stand.DELAYED) and not other.woken
+        if asleep and step == Op.BLOCK:
             other.op += 1
             other.bursts += 1
             return self.after_wake(cpu, self.wake(cpu, other, sync=sync))

@@ -57,6 +57,7 @@ class Cpu:
     due: list[Task] = field(default_factory=list)  # their timers have gone off
     due_at: int = FAR
     wakelist: list[Task] = field(default_factory=list)
+    entering: Task | None = None  # its sched_wakeup is being recorded
     pending: bool = False
     vacant: bool = True  # the idle task is current, as others see it
     chosen: Task | None = None
@@ -246,19 +247,19 @@ class Bench:
         model = self.model
         utils = [0] * len(self.cpus)
         taken = set()
-        known = 0
+        shares = [0] * len(self.cpus)
         for row in work.tasks:
             own = min(max(int(row["util"]), 0), 1024)
-            known += own
+            if row["prio"] >= 100 and row["state"] != Start.UNBORN:
+                shares[row["cpu"]] += own
             utils[row["cpu"]] += own
             if row["state"] in (Start.RUNNING, Start.QUEUED):
                 taken.add(self.cpus[row["cpu"]].core)
         if model.cpu_util is not None:
-            # What the tasks do not account for, spread over the CPUs as the whole is.
+            # A CPU's sum is what has run there; those that wait or sleep there are added later.
             utils = [min(max(util, 0), 1024) for util in model.cpu_util]
-            rest, whole = max(sum(utils) - known, 0), max(sum(utils), 1)
             for cpu, util in zip(self.cpus, utils, strict=True):
-                cpu.load.util = util * rest // whole
+                cpu.load.util = util - shares[cpu.index]
                 cpu.load.util_sum = cpu.load.util * LEAST
         self.scan, self.hint = {}, {}
         for llc in sorted({cpu.llc for cpu in self.cpus}):
@@ -392,7 +393,7 @@ class Bench:
 
     def enqueue(self, cpu: Cpu, task: Task, *, new: bool = False) -> None:
         """A wakeup (or fork) comes to its queue."""
-        rq = cpu.rq
+        rq, task.woken = cpu.rq, False
         if task.stand is Stand.DELAYED:
             rq.keep_lag(task)
             task.stand = Stand.QUEUED
