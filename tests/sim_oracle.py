@@ -8,8 +8,8 @@ sections 1, 2, 7.8, 8 and 9 of the semantics and from the contract of scripts an
 Queues are in ``oracle/fair_oracle``, load tracking in ``oracle/load_oracle``, balancing in
 ``oracle/balance_oracle``, the selection of a CPU in ``oracle/path_oracle``.
 
-Left out: the truth of double bookings, clusters, isolated CPUs, measured utilisation at the start
-(``Model.cpu_util``), features by name, tunable scaling, rules that ``path_oracle`` has not.
+Left out: the truth of double bookings, clusters, isolated CPUs, features by name, tunable scaling,
+rules that ``path_oracle`` has not.
 """
 
 from __future__ import annotations
@@ -169,7 +169,9 @@ class Machine(Balance):
             cpu.booked -= self.model.window == 0
             self.enqueue(cpu, task)
             cpu.rq.resched |= cpu.rq.preempts(task)
+            cpu.entering = task
             yield self.now + self.draw("enqueue")
+            cpu.entering = None
             self.row(cpu, Row.WAKEUP, task, cpu_to=cpu.index)
         if not self.pending_early:
             cpu.pending = False
@@ -193,6 +195,7 @@ class Machine(Balance):
         self.row(cpu, Row.WAKING, task, cpu_to=task.cpu)  # 3
         begun, spent = self.now, 0
         delayed = task.stand is Stand.DELAYED
+        task.woken = delayed
         if not delayed:
             task.stand = Stand.WAKING  # 5
         yield self.now + self.draw("look")
@@ -315,7 +318,7 @@ class Machine(Balance):
         if not task.fair:
             return self.select_real_time(task)
         answer = self.ask(cpu, task, sync)
-        chosen = answer["cpu"]
+        chosen: int = answer["cpu"]
         self.hint[self.cpus[answer["target"]].llc] = answer["hint_after"]
         task.recent = answer["recent_after"]
         wide = answer["wa"] == "wide"
@@ -634,7 +637,8 @@ class Machine(Balance):
         takes no time.
         """
         step = other.script[other.op][0] if other.op < len(other.script) else None
-        if other.stand in (Stand.ASLEEP, Stand.DELAYED) and step == Op.BLOCK:
+        asleep = other.stand in (Stand.ASLEEP, Stand.DELAYED) and not other.woken
+        if asleep and step == Op.BLOCK:
             other.op += 1
             other.bursts += 1
             return self.after_wake(cpu, self.wake(cpu, other, sync=sync))

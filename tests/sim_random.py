@@ -58,6 +58,8 @@ def random_work(r: random.Random, shape: tuple[int, int, int], end: int) -> Work
             )
         if r.random() < 0.1:
             steps.append((Op.EXIT,))
+        at = r.randrange(len(steps))
+        begun = steps[at][0] == Op.RUN and r.random() < 0.5
         kind = r.random()
         pinned = r.random() < 0.3
         cpus = r.sample(range(n_cpus), r.randint(1, n_cpus)) if pinned else None
@@ -66,7 +68,8 @@ def random_work(r: random.Random, shape: tuple[int, int, int], end: int) -> Work
             cpu=r.choice(cpus) if cpus and r.random() < 0.9 else r.randrange(n_cpus),
             state=Start.UNBORN if i in unborn else r.choice(states),
             loops=r.random() < 0.9,
-            op=r.randrange(len(steps)),
+            op=at,
+            left=r.randint(0, steps[at][1]) if begun else -1,
             cpus=cpus,
             prio=50 + i % 3 if kind < 0.05 else r.choice((120, 120, 110)),
             policy=0 if kind < 0.8 else r.choice((3, 5)),
@@ -76,7 +79,8 @@ def random_work(r: random.Random, shape: tuple[int, int, int], end: int) -> Work
             flips=r.choice((0, 0, 3, 40)),
             util=r.choice((0, 100, 700)),
             tokens=r.choice((0, 0, 1)),
-            left=-1,
+            since_sleep=r.choice((0, 7_000)),
+            last_wakee=r.randrange(-1, n),
         )
     return case.build(span_ns=r.choice((0, MS)))
 
@@ -106,6 +110,7 @@ def random_model(r: random.Random, shape: tuple[int, int, int], release: str) ->
         avg_idle_ns=r.choice((None, 8_000, 300_000)),
         slice_ns=r.choice((None, None, 100_000)),
         wakeup_granularity_ns=r.choice((None, 0, 30_000)),
+        cpu_util=[r.choice((0, 300, 1_000)) for _ in range(n_cpus)] if r.random() < 0.3 else None,
         nr_idle_scan=[r.randint(0, n_cpus // n_llcs) for _ in range(n_llcs)] if given else None,
         idle_core_hint=[r.randint(0, 1) for _ in range(n_llcs)] if given else None,
         tick_phase_ns=[r.randrange(4 * MS) for _ in range(n_cpus)],

@@ -15,14 +15,14 @@ from traceana.simulate import Model, simulate
 MS = 1_000_000
 
 
-def compare(work: Workload, model: Model, *, end: int, seed: int) -> int:
+def compare(work: Workload, model: Model, *, end: int, seed: int, begin: int = 0) -> int:
     """Both ways; returns the number of events."""
-    run = simulate(work, model, end_ns=end, seed=seed)
+    run = simulate(work, model, begin_ns=begin, end_ns=begin + end, seed=seed)
     columns = run.columns
     kernel = list(
         zip(*(getattr(columns, name).tolist() for name in EVENT.names or ()), strict=True)
     )
-    oracle = Machine(work, model, seed=seed, begin=0, end=end)
+    oracle = Machine(work, model, seed=seed, begin=begin, end=begin + end)
     assert oracle.run() == kernel
     live = run.live
     assert [task.used for task in oracle.tasks] == live["used"].tolist()
@@ -44,4 +44,5 @@ def test_random_workloads(release: str, shape: tuple[int, int, int]) -> None:
     for seed in range(2):
         r = random.Random(f"{release} {shape} {seed}")
         end = r.choice((1, 2, 5)) * MS
-        compare(random_work(r, shape, end), random_model(r, shape, release), end=end, seed=seed)
+        work, model = random_work(r, shape, end), random_model(r, shape, release)
+        compare(work, model, begin=seed * 7_000_003, end=end, seed=seed)

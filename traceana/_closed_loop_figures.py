@@ -86,7 +86,7 @@ class Figures:
 #: Of what was never recorded.
 UNKNOWN = Figures(
     *(None,) * 6,
-    *({p: None for p in PERCENTILES},) * 2,
+    *(dict.fromkeys(PERCENTILES),) * 2,
     progress=None,
     cpu_share={},
     n=0,

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _QUEUED = Stand.QUEUED
-_IDLE, _RUN = Phase.IDLE, Phase.RUN
+_IDLE, _RUN, _QUEUED_PHASE = Phase.IDLE, Phase.RUN, Phase.QUEUED
 _COLD = -(1 << 60)
 _C_IPI = COSTS.index("ipi")
 _MS = 1_000_000
@@ -52,7 +52,10 @@ def _movable(g: Any, m: Any, T: Any, A: Any, origin: int, c: int, near: int, hot
         desperate = g.cpus[c].failed_far > _TRIES_FAR
     while t >= 0:
         e = T[t]
-        if e.prio >= 100 and e.stand == _QUEUED and e.off_at <= g.now and allowed_on(T, A, t, c):
+        # While its wakeup is still being recorded the queue's lock is held.
+        entering = k.phase == _QUEUED_PHASE and k.flush == t
+        ready = e.stand == _QUEUED and e.off_at <= g.now and not entering
+        if e.prio >= 100 and ready and allowed_on(T, A, t, c):
             hot = hot_ns < 0 or g.now - e.exec_start < hot_ns
             if same_core or not hot or desperate:
                 return t

@@ -101,7 +101,9 @@ def _received(g: Any, T: Any, B: Any, N: Any, box: int, t: int) -> bool:
 def _waits_for_wake(T: Any, S: Any, t: int) -> bool:
     """Whether a task sleeps in a BLOCK."""
     e = T[t]
-    return (e.stand == _ASLEEP or e.stand == _DELAYED) and e.op < e.end and S[e.op].code == _O_BLOCK
+    if (e.stand != _ASLEEP and e.stand != _DELAYED) or e.woken != 0:
+        return False
+    return bool(e.op < e.end and S[e.op].code == _O_BLOCK)
 
 
 @step

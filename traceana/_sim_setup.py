@@ -208,11 +208,13 @@ class State:
             np.add.at(util, self.tasks["cpu"], np.clip(self.tasks["util"], 0, 1024))
             util = np.minimum(util, 1024)
         if model.cpu_util is not None:
-            # What the tasks of the workload do not account for, as a whole: where their shares
-            # are is not known, and each moves with its task.
-            known = int(np.clip(self.tasks["util"], 0, 1024).sum())
-            rest = max(int(util.sum()) - known, 0)
-            self.cfs["util_avg"] = util * rest // max(int(util.sum()), 1)
+            # A CPU's sum is what has run there, whoever it was; those who sleep or wait there now
+            # are part of it, and are added when they are put in their places.
+            part = np.zeros(self.n_cpus, np.int64)
+            fair = (self.tasks["prio"] >= 100) & (self.tasks["state"] != Start.UNBORN)
+            shares = np.clip(self.tasks["util"][fair], 0, 1024)
+            np.add.at(part, self.tasks["cpu"][fair], shares)
+            self.cfs["util_avg"] = util - part
             self.cfs["util_sum"] = self.cfs["util_avg"] * _PELT_DIVIDER
         llc = m["cpus"]["llc"][: self.n_cpus]
         busy = np.isin(self.tasks["state"], (Start.RUNNING, Start.QUEUED))

@@ -225,6 +225,7 @@ class Live:
     loops: int
     wakes: int  # wakeups of it
     early: int  # tokens it got
+    woken: int  # a delayed sleeper whose wakeup is under way: nobody else wakes it
     state: int  # of its last switch-out
 
     waking_ts: int  # of its last wakeup

@@ -126,6 +126,7 @@ def _requeue_delayed(g: Any, T: Any, c: int, t: int) -> None:
 def do_enqueue(g: Any, m: Any, T: Any, P: Any, F: Any, c: int, t: int, new: int) -> None:
     """enqueue_task() of a task that wakes; the run time of the current one has been told."""
     e = T[t]
+    e.woken = 0
     if e.stand == _DELAYED:
         _requeue_delayed(g, T, c, t)
         m.cpus[c].delayed -= 1
@@ -155,6 +156,7 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
         k.wake_kind = _DECIDED
     else:
         k.wake_kind = _KIND_DELAYED
+        e.woken = 1
     e.waking_ts = g.now
     e.wakes += 1
     e.waker = k.curr

@@ -11,6 +11,7 @@ from traceana import _workload_kernels as k
 from traceana import pelt, schema
 from traceana import topology as topo
 from traceana._sim_state import OP, QUANTILES, Op, Start
+from traceana._workload_channels import add_channels
 from traceana._workload_clean import (
     NEWIDLE_NS,
     REFERENCE,
@@ -72,20 +73,42 @@ def build(cap: Capture) -> Workload:
     marks = make_marks(
         timeline, stretches, _sync(timeline, replay), irq_ns, round(TIMER_NS * scale)
     )
-    wakes = measure_wakes(marks, scale, ways_of(marks, timeline.raw["wakeups"]))
+    ways = ways_of(marks, timeline.raw["wakeups"])
+    wakes = measure_wakes(marks, scale, ways)
     waker = timeline.raw["wakeups"]["current"].astype(np.int64)
-    marks, asked = add_requests(marks, waker, timeline.first_ts)
-    marks, passed = add_pair_tokens(marks, waker, timeline.first_ts)
-    marks.counts.update(asked, inferred=asked["inferred"] + passed)
+    woken = _instants(timeline)
+    marks, channels = add_channels(
+        marks, _costs(marks, wakes, ways), waker, woken, timeline.first_ts
+    )
+    marks, asked = add_requests(marks, waker, timeline.first_ts, channels)
+    marks, passed = add_pair_tokens(marks, waker, timeline.first_ts, channels)
+    told = channels.counts
+    marks.counts.update(
+        asked,
+        channels=told["channels"],
+        sent=asked["sent"] + told["channel_sent"],
+        inferred=asked["inferred"] + told["channel_inferred"] + passed,
+    )
     n = len(timeline.raw["tasks"])
     op, at_mark, first, end = _write(marks, wakes, ways_of(marks, timeline.raw["wakeups"]), n)
     before = int(op[op[:, 0] == Op.RUN, 3].sum())
     main = int(wakes.n.argmax())
     outliers = clean(op, at_mark, first[end > first], marks.outcome, main)
     op, when, first, end = _close(op, at_mark, first, end, marks, timeline)
-    return _workload(
+    made = _workload(
         cap, timeline, stretches, marks, wakes, replay, op, when, first, end, before, outliers
     )
+    room = np.zeros(n, np.int64)
+    room[: len(channels.room)] = channels.room
+    alive = (end > first) & (timeline.raw["tasks"]["pid"] > 0)
+    made.tasks["tokens"] = room[alive]
+    return made
+
+
+def _instants(timeline: Timeline) -> Array:
+    """When each wakeup was begun, or, where that is not known, was seen to be over (int64[n])."""
+    w = timeline.raw["wakeups"]
+    return np.where(w["waking"] != NULL, w["waking"], w["wakeup"]).astype(np.int64)
 
 
 def _sync(timeline: Timeline, replay: Replay) -> Array:
@@ -107,6 +130,12 @@ def _sync(timeline: Timeline, replay: Replay) -> Array:
     return out
 
 
+def _costs(marks: Marks, wakes: WakeCosts, ways: Array) -> Array:
+    """What the wakeup of each mark took its waker, ns (int64[n])."""
+    known = marks.outcome >= 0
+    return np.where(known, ways + wakes.ns[np.maximum(marks.outcome, 0)], 0).astype(np.int64)
+
+
 def _write(
     marks: Marks, wakes: WakeCosts, ways: Array, n_tasks: int
 ) -> tuple[Array, Array, Array, Array]:
@@ -115,9 +144,9 @@ def _write(
     at_mark = np.full(rows, -1, np.int64)
     first = np.zeros(n_tasks, np.int64)
     end = np.zeros(n_tasks, np.int64)
-    costs = np.where(marks.outcome >= 0, ways + wakes.ns[np.maximum(marks.outcome, 0)], 0)
+    costs = _costs(marks, wakes, ways)
     write: Any = k.write_scripts
-    used = write(marks.table, costs.astype(np.int64), op, at_mark, first, end)
+    used = write(marks.table, costs, op, at_mark, first, end)
     return op[:used].copy(), at_mark[:used].copy(), first, end
 
 
@@ -375,7 +404,8 @@ def _memory(
     tasks["dur_avg"] = dur[alive]
     tasks["flips_ts"] = timeline.first_ts
     span = max(timeline.last_ts - timeline.first_ts, 1)
-    busy = raw["rt_sw"][alive]
+    # Load tracking counts run time as sched_stat_runtime tells it: from the enqueue on an idle CPU.
+    busy = np.maximum(raw["rt"], raw["rt_sw"])[alive]
     tasks["util"] = np.clip(busy * 1024 // span, 0, 1024)
     asks = replay.verdicts.asks
     wakee = timeline.raw["wakeups"]["wakee"][replay.rows]

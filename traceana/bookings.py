@@ -53,8 +53,9 @@ __all__ = ["JITTER_NS", "Bookings", "find", "find_parts"]
 JITTER_NS = 200
 #: Bookings of gaps that have not ended, that are carried from one stretch to the next.
 _OPEN_MOST = 4 * STRETCH_ROWS
-#: Where a wakee stays, its booking shows so much after the shortest time to a sched_migrate_task, ns:
-#: 1.3 us before the sched_wakeup (7.8-3), which on an idle CPU comes 2.12 us behind the sched_waking.
+#: Where a wakee stays, its booking shows so much after the shortest time to a sched_migrate_task,
+#: ns: 1.3 us before the sched_wakeup (7.8-3), which on an idle CPU comes 2.12 us behind the
+#: sched_waking.
 _SHOWN = -40
 #: Since this release the pending flag falls behind the enqueue, so that no CPU looks idle between.
 _CLEARS_LAST = 6002

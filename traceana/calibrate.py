@@ -75,7 +75,7 @@ class Calibration:
     tick_phases : int64[cpus]
         Phase of each CPU's tick, ns; -1 not seen.
     nr_idle_scan, idle_core : per LLC, None where not known
-    cpu_util : int64[cpus], 1024 = busy
+    cpu_util : int64[cpus], 1024 = busy; run time as load tracking counts it
     avg_idle_ns : mean idle time of the CPUs
     newidle_gates : average idle time from which on newidle balances are tried, from which on
         they look at the LLC, ns; None not known
@@ -207,7 +207,11 @@ def calibrate(cap: Capture, workload: Workload) -> Calibration:
     span = max(timeline.last_ts - timeline.first_ts, 1)
     util = np.zeros(machine.n_cpus, np.int64)
     busy = timeline.cpus.column("busy_ns").to_numpy()[: machine.n_cpus]
-    util[: len(busy)] = np.clip(busy * 1024 // span, 0, 1024)
+    # Load tracking counts more than the time between switches: a task that is woken on an idle CPU
+    # runs, to the kernel, from its enqueue.
+    told = timeline.raw["tasks"][timeline.raw["tasks"]["pid"] > 0]
+    more = max(float(told["rt"].sum()) / max(float(busy.sum()), 1.0), 1.0)
+    util[: len(busy)] = np.clip(busy * (1024 * more) // span, 0, 1024)
     average = workload.newidle[2]
     if average < 0:
         gaps = timeline.raw["gaps"]

@@ -24,7 +24,9 @@ class Balance(Bench):
         domain = BEYOND if level == BEYOND else LLC
         desperate = to.failed[domain] > TRIES[domain]
         for task in reversed(source.rq.queue):
-            ready = task.fair and task.stand is Stand.QUEUED and task.off_cpu <= self.now
+            # While its wakeup is still being recorded the queue's lock is held.
+            entered = task is not source.entering and task.stand is Stand.QUEUED
+            ready = task.fair and entered and task.off_cpu <= self.now
             if not ready or to.index not in task.allowed:
                 continue
             lately = task.from_ is not None and self.now - task.from_ < hot_ns

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from oracle.fair_oracle import IDLE, RunQueue, Stand, Task, Tunes
-from oracle.load_oracle import QueueLoad, TaskLoad, idle_scan
+from oracle.load_oracle import LEAST, QueueLoad, TaskLoad, idle_scan
 
 from traceana._sim_state import COSTS, DIRECT_WAY, Op, Start
 from traceana._sim_types import EVENT, FAR, Row
@@ -57,6 +57,7 @@ class Cpu:
     due: list[Task] = field(default_factory=list)  # their timers have gone off
     due_at: int = FAR
     wakelist: list[Task] = field(default_factory=list)
+    entering: Task | None = None  # its sched_wakeup is being recorded
     pending: bool = False
     vacant: bool = True  # the idle task is current, as others see it
     chosen: Task | None = None
@@ -166,6 +167,8 @@ class Bench:
             longest = model.newidle_lb_cost_ns
         in_core = model.newidle_core_lb_cost_ns
         phases = model.tick_phase_ns or [0] * n
+        # A CPU that has hardly been idle has nothing to average.
+        busy = [util >= 970 for util in model.cpu_util or [0] * n]
         llcs = {name: i for i, name in enumerate(dict.fromkeys(layout.llc))}
         self.cpus = [
             Cpu(
@@ -181,7 +184,7 @@ class Bench:
                     level: begin - mixed(seed + 7919 * (c + 1)) % (weight * MS)
                     for level, weight in ((1, layout.llc.count(layout.llc[c])), (0, n))
                 },
-                avg_idle=2 * cost if model.avg_idle_ns is None else model.avg_idle_ns,
+                avg_idle=2 * cost if model.avg_idle_ns is None or busy[c] else model.avg_idle_ns,
                 lb_cost=longest,
                 core_lb_cost=longest * 3 // 4 if in_core is None else in_core,
                 luck={level: [0, 0, ratio] for level in range(3)},
@@ -244,10 +247,20 @@ class Bench:
         model = self.model
         utils = [0] * len(self.cpus)
         taken = set()
+        shares = [0] * len(self.cpus)
         for row in work.tasks:
-            utils[row["cpu"]] += min(max(int(row["util"]), 0), 1024)
+            own = min(max(int(row["util"]), 0), 1024)
+            if row["prio"] >= 100 and row["state"] != Start.UNBORN:
+                shares[row["cpu"]] += own
+            utils[row["cpu"]] += own
             if row["state"] in (Start.RUNNING, Start.QUEUED):
                 taken.add(self.cpus[row["cpu"]].core)
+        if model.cpu_util is not None:
+            # A CPU's sum is what has run there; those that wait or sleep there are added later.
+            utils = [min(max(util, 0), 1024) for util in model.cpu_util]
+            for cpu, util in zip(self.cpus, utils, strict=True):
+                cpu.load.util = util - shares[cpu.index]
+                cpu.load.util_sum = cpu.load.util * LEAST
         self.scan, self.hint = {}, {}
         for llc in sorted({cpu.llc for cpu in self.cpus}):
             members = self.members(llc)
@@ -380,7 +393,7 @@ class Bench:
 
     def enqueue(self, cpu: Cpu, task: Task, *, new: bool = False) -> None:
         """A wakeup (or fork) comes to its queue."""
-        rq = cpu.rq
+        rq, task.woken = cpu.rq, False
         if task.stand is Stand.DELAYED:
             rq.keep_lag(task)
             task.stand = Stand.QUEUED

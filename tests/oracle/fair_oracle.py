@@ -65,6 +65,7 @@ class Task:
     stand: Stand = Stand.UNBORN
     left: int | None = None  # ns of the RUN it is in
     tokens: int = 0
+    woken: bool = False  # a delayed sleeper whose wakeup is under way
     vruntime: int = 0
     deadline: int = 0
     lag: int = 0
