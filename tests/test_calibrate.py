@@ -74,8 +74,8 @@ def test_the_machine(pp6: Calibration) -> None:
     assert pp6.release.startswith("6.1")
     assert pp6.hz == 250
     assert len(pp6.cpu_util) == 8
-    # 39.5 % of the time idle
-    assert pp6.cpu_util.mean() == pytest.approx(0.605 * 1024, rel=0.02)
+    # 39.5 % of the time idle; by sched_stat_runtime (from the enqueue on) tasks have run 64.4 %
+    assert pp6.cpu_util.mean() == pytest.approx(0.644 * 1024, rel=0.02)
     scans = pp6.nr_idle_scan
     assert scans[0] is not None
     assert 1 <= scans[0] <= 4

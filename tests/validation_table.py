@@ -3,7 +3,6 @@
     python tests/validation_table.py synthetic [FAMILY …]   generate, capture, extract, run again
     python tests/validation_table.py ab [SHAPE/WORKLOAD …]  the A/B captures in ../shared
     python tests/validation_table.py race                   double bookings against the model's own
-    python tests/validation_table.py headline [SHAPE [SVG]] context_switch1 on 2x56x2 or 1x28x2
     python tests/validation_table.py yield                  two spinning virtual CPUs per CPU
 
 Each prints a Markdown table.
@@ -252,65 +251,6 @@ def race(_given: Sequence[str]) -> None:
                 )  # fmt: skip
 
 
-#: Machine -> pairs; at half as many pairs as CPUs each task has a CPU of its own.
-HEADLINE = {
-    "2x56x2": (4, 56, 112, 126, 140, 168, 196, 224),
-    "1x28x2": (14, 28, 35, 42, 49, 56),
-}
-RULES = ("mainline", "sis_short_v5")
-
-
-def headline(where: Sequence[str]) -> None:
-    """Work done and idle share of context_switch1 by the number of pairs."""
-    shape, *path = where or ["2x56x2"]
-    head("pairs", "tasks", *(f"{r}: {w}" for r in RULES for w in ("M rounds/s", "idle", "p99 µs")))
-    curves: dict[str, list[tuple[float, float]]] = {rule: [] for rule in RULES}
-    for pairs in HEADLINE[shape]:
-        cells: list[str] = []
-        for rule in RULES:
-            f, _, _ = run_once(
-                synth.make("pingpong", pairs=pairs, cpus=shape),
-                Model(release="6.2", rule=rule),
-                span_ns=20_000_000 if shape == "1x28x2" else 5_000_000,
-                warm_up_ns=400_000_000,
-            )
-            assert f.steps_per_s is not None and f.idle_share is not None
-            curves[rule].append((f.steps_per_s / 1e6, f.idle_share))
-            p99 = f.queue_delay_ns["p99"] or 0
-            cells += [f"{f.steps_per_s / 1e6:.2f}", _pct(f.idle_share), f"{p99 / 1000:.1f}"]
-        row(pairs, 2 * pairs, *cells)
-    if path:
-        draw(path[0], HEADLINE[shape], curves, shape)
-
-
-def draw(
-    path: str, pairs: Sequence[int], curves: dict[str, list[tuple[float, float]]], shape: str
-) -> None:
-    """The two curves of the commit message: work done and idle share against the pairs."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "traceana", "font.size": 10})
-    figure, axes = plt.subplots(2, 1, figsize=(7, 6.5), sharex=True, layout="constrained")
-    style = (("#000000", "-", "o"), ("#0072B2", "--", "s"))
-    for (rule, points), (colour, line, mark) in zip(curves.items(), style, strict=True):
-        rounds, idle = zip(*points, strict=True)
-        axes[0].plot(pairs, rounds, color=colour, linestyle=line, marker=mark, label=rule)
-        shares = [100 * v for v in idle]
-        axes[1].plot(pairs, shares, color=colour, linestyle=line, marker=mark)
-    for a in axes:
-        a.axvline(max(pairs) / 2, color="#888888", linewidth=0.8)
-        a.set_ylim(bottom=0)
-    axes[0].set_ylabel("rounds, M/s")
-    axes[1].set_ylabel("idle, %")
-    axes[1].set_xlabel("pairs (the line: as many tasks as CPUs)")
-    axes[0].legend(frameon=False)
-    axes[0].set_title(f"context_switch1 on {shape} (simulated)", loc="left")
-    figure.savefig(path, format="svg", metadata={"Date": None})
-
-
 def yields(_given: Sequence[str]) -> None:
     """yield_to(): a virtual CPU that works and one that spins and yields to it, on each CPU."""
     head("kernel", "form", "work done /s", "switches/s", "CPU time that is work")
@@ -326,7 +266,7 @@ def yields(_given: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     modes = {
-        "synthetic": synthetic, "ab": ab, "race": race, "headline": headline, "yield": yields,
+        "synthetic": synthetic, "ab": ab, "race": race, "yield": yields,
     }  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in modes:
         sys.exit(__doc__)

@@ -75,7 +75,7 @@ class Calibration:
     tick_phases : int64[cpus]
         Phase of each CPU's tick, ns; -1 not seen.
     nr_idle_scan, idle_core : per LLC, None where not known
-    cpu_util : int64[cpus], 1024 = busy
+    cpu_util : int64[cpus], 1024 = busy; run time as load tracking counts it
     avg_idle_ns : mean idle time of the CPUs
     newidle_gates : average idle time from which on newidle balances are tried, from which on
         they look at the LLC, ns; None not known
