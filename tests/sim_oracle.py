@@ -9,7 +9,7 @@ Queues are in ``oracle/fair_oracle``, load tracking in ``oracle/load_oracle``, b
 ``oracle/balance_oracle``, the selection of a CPU in ``oracle/path_oracle``.
 
 Left out: the truth of double bookings, clusters, isolated CPUs, features by name, tunable scaling,
-rules that ``path_oracle`` has not.
+rules that ``path_oracle`` has not (place B up to 5.11 among them).
 """
 
 from __future__ import annotations

@@ -201,6 +201,9 @@ class Bench:
         self._start_budgets(work)
         for task, row in zip(self.tasks, work.tasks, strict=True):
             self._start(task, int(row["state"]))
+        for cpu in self.cpus:
+            if cpu.rq.waiting and not cpu.curr:
+                cpu.ipi_at = begin
 
     def _task(self, index: int, row: Any, work: Work, now: int) -> Task:
         real = index >= 0
@@ -296,8 +299,6 @@ class Bench:
         elif state == Start.QUEUED:
             task.stand = Stand.QUEUED
             cpu.rq.enter(task)
-            if not cpu.curr:
-                cpu.ipi_at = self.now
         elif state == Start.WAKING:
             task.stand = Stand.WAKING
             if step and step[0] in (Op.BLOCK, Op.NAP, Op.UNTIL):
