@@ -1,8 +1,8 @@
 """The closed loop against kernels that really ran: own rule again, and a rule that was switched on.
 
 The sample pair (six ping-pong pairs, the rule off and on) is always there; the others are read
-where the A/B captures lie beside the repository. Bounds are those that the model is meant to keep;
-what it does not keep stands in EXCEPTIONS with the reason, and is bounded there.
+where the A/B captures lie beside the repository. What the model does not keep (``hb``, ``hbx``,
+``fanx``, the wakeups of ``fp6``) stands in docs/validation.md.
 """
 
 from __future__ import annotations

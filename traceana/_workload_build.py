@@ -22,6 +22,7 @@ from traceana._workload_clean import (
     ways_of,
 )
 from traceana._workload_flips import idle_flips, own_flips, start_flips, told_wide
+from traceana._workload_lag import start_lags
 from traceana._workload_marks import TIMER_NS, Mark, Marks, Stretches, make_marks, make_stretches
 from traceana._workload_newidle import measure_newidle, with_sources
 from traceana._workload_servers import add_pair_tokens, add_requests
@@ -223,6 +224,9 @@ def _workload(
     if cap.start_state is None:
         tasks["flips"], verdicts = _flips(timeline, replay, own, alive)
     _memory(tasks, alive, index, cap, timeline, replay)
+    tasks["vruntime"] = start_lags(
+        timeline.raw["slices"], tasks["state"], np.asarray(alive), machine.n_cpus
+    )
     names = [c or "" for c in timeline.tasks.column("comm").take(alive).to_pylist()]
     counts = dict(marks.counts)
     counts["lost"] = int((timeline.raw["cpus"]["events"] * 0).sum()) + int(cap.lost.events or 0)
