@@ -25,7 +25,7 @@ from traceana._closed_loop_figures import Figures
 from traceana._sim_state import Op
 from traceana.calibrate import calibrate
 from traceana.closed_loop import WARM_UP_NS, bursts_per_s, estimate, model_of, run_once
-from traceana.simulate import Model, extra_delays
+from traceana.simulate import Model
 from traceana.workload import extract
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "captures" / "ab"
@@ -204,51 +204,34 @@ def _show(name: str, value: float | None) -> str:
     return f"{value / 1000:.1f} µs"
 
 
+def _race_cells(family: str, params: dict[str, Any], release: str, window: int) -> list[str]:
+    """What `race` finds in a run, beside what the model itself knows."""
+    from oracle.race_truth import compared
+
+    r = compared(synth.make(family, **params), Model(release=release, window=window))
+    low, high = r.attributable
+    return [
+        family, _said(params), release, str(window), r.verdict, str(r.true), str(r.found),
+        _two(r.both / r.found if r.found else None), _two(r.both / r.true if r.true else None),
+        _two(r.delay), "–" if low is None or high is None else f"{low:.2f} … {high:.2f}",
+    ]  # fmt: skip
+
+
+def _two(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
 def race(_given: Sequence[str]) -> None:
     """Double bookings that are found, against those that the model knows of."""
-    from traceana.race import race as ask
-    from traceana.schema import BookingClass
-
     head(
-        "family", "load", "window", "verdict", "true", "found", "precision", "recall",
-        "delay found / true",
+        "family", "load", "kernel", "window", "verdict", "true", "found", "precision", "recall",
+        "delay found / true", "attributable idle / true",
     )  # fmt: skip
     for family, loads in LOADS.items():
         for params in loads:
-            for window in (1, 0):
-                work = synth.make(family, **params)
-                _, run, cap = run_once(
-                    work,
-                    Model(window=window),
-                    span_ns=SPAN_NS,
-                    warm_up_ns=WARM_UP_NS,
-                    truth_rows=1 << 20,
-                )
-                found = ask(cap)
-                wakeups = cap.timeline().wakeups
-                pids = np.array(cap.timeline().tasks.column("pid").to_pylist())
-                table = found.collisions
-                kinds = np.asarray(table.column("class").to_numpy())
-                strict = np.isin(kinds, (BookingClass.STRICT_CERTAIN, BookingClass.STRICT))
-                later = table.column("later").to_numpy()[strict]
-                wakee = pids[wakeups.column("wakee").take(later).to_numpy()]
-                waking = wakeups.column("waking_ts").take(later).to_numpy(zero_copy_only=False)
-                told = set(zip(wakee.tolist(), waking.astype(np.int64).tolist(), strict=True))
-                truth = run.truth
-                delays = extra_delays(truth)
-                begin = cap.first_ts or 0
-                mine = (truth["kind"] == 0) & (truth["waking_ts"] >= begin)
-                pid = work.tasks["pid"][truth["wakee"][mine]]
-                known = set(zip(pid.tolist(), truth["waking_ts"][mine].tolist(), strict=True))
-                both = len(told & known)
-                true_ns = int(np.maximum(delays[mine], 0).sum())
-                extra = table.column("extra_delay_ns").fill_null(0).to_numpy()[strict]
-                row(
-                    family, _said(params), window, found.verdict, len(known), len(told),
-                    f"{both / len(told):.3f}" if told else "–",
-                    f"{both / len(known):.3f}" if known else "–",
-                    f"{extra.sum() / true_ns:.2f}" if true_ns else "–",
-                )  # fmt: skip
+            for release in ("6.1.192", "6.2.0"):
+                for window in (1, 0):
+                    row(*_race_cells(family, params, release, window))
 
 
 def yields(_given: Sequence[str]) -> None:

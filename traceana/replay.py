@@ -74,9 +74,9 @@ class Told:
     """
 
     sync: Array | None = None
-    wide: Array | None = None
     nr_idle_scan: Array | None = None
     idle_core: Array | None = None
+    wide: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from traceana.schema import EventKind
-from traceana.simulate import Simulation, double_bookings, extra_delays
+from traceana.closed_loop import run_once
+from traceana.columns import EventColumns
+from traceana.race import race
+from traceana.schema import BookingClass, EventKind
+from traceana.simulate import Model, Simulation, double_bookings, extra_delays
+from traceana.workload import Workload
 
-__all__ = ["Truth", "known"]
+__all__ = ["Compared", "Truth", "compared", "known"]
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,39 @@ def _both(changes: list[tuple[int, int, int, int]]) -> int:
             total += (ts - last) * min(idle, victims)
             idle, victims, last = idle + more_idle, victims + more_victims, ts
     return total
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What ``race`` finds in a run, beside the truth of it."""
+
+    verdict: str
+    true: int
+    found: int
+    both: int
+    delay: float | None  # extra delay found, of the true one
+    attributable: tuple[float | None, float | None]  # both bounds, of the true one
+
+
+def compared(work: Workload, model: Model, *, warm_up_ns: int = 100_000_000) -> Compared:
+    """Run a workload for 50 ms behind its warm-up, and ask ``race`` of its events alone."""
+    _, run, cap = run_once(
+        work, model, span_ns=50_000_000, warm_up_ns=warm_up_ns, truth_rows=1 << 20
+    )
+    told = race(cap, chance=False)
+    llc = [int(x) for x in work.topology.sort_by("cpu").column("llc").to_pylist()]
+    truth = known(run, work.tasks["pid"], llc, EventColumns.concat(list(cap.event_columns())))
+    timeline = cap.timeline()
+    pids = np.array(timeline.tasks.column("pid").to_pylist())
+    strict = told.collisions.column("class").to_numpy() <= BookingClass.STRICT
+    later = told.collisions.column("later").to_numpy()[strict]
+    rows = timeline.wakeups.take(later)
+    waking = rows.column("waking_ts").to_numpy(zero_copy_only=False).astype(np.int64)
+    wakee = pids[rows.column("wakee").to_numpy()]
+    found = set(zip(wakee.tolist(), waking.tolist(), strict=True))
+    true_ns = truth.attributable_ns
+    low, high = (v / true_ns if true_ns and v is not None else None for v in told.attributable_ns)
+    return Compared(
+        told.verdict, len(truth.seconds), len(found), len(found & truth.seconds),
+        told.delay.sum_ns / truth.delay_ns if truth.delay_ns else None, (low, high),
+    )  # fmt: skip
