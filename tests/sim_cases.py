@@ -26,6 +26,7 @@ ROUND_COSTS = {
     "enqueue": 100,
     "switch_in": 400,
     "switch_out": 300,
+    "switch_idle": 300,
 }
 
 
@@ -36,7 +37,7 @@ class Workload:
     tasks: Any
     script: Any
     allowed: Any
-    names: list[str]
+    names: Sequence[str]
     topology: Any
     span_ns: int = 0
 

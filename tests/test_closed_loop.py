@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import traceana as ta
 from traceana import _closed_loop_words as words
 from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures, Several, measure
-from traceana._closed_loop_settled import judge, scattered
-from traceana._sim_state import Start
-from traceana.closed_loop import Estimate, Outcome, Variant, run_once
+from traceana._closed_loop_settled import judge, scattered, side_by_side
+from traceana._sim_state import Op, Start
+from traceana.closed_loop import Estimate, Outcome, Variant, prepare, run_once
 from traceana.errors import UsageError
 from traceana.simulate import Model
 
@@ -169,6 +170,17 @@ class TestSentences:
         assert {"recorded", "settled", "usable", "sentence"} <= set(d)
 
 
+def test_a_rule_is_held_against_what_the_warm_up_alone_does() -> None:
+    """fan: 21.9 % from the recorded state, 23.4 behind the warm-up, and so with the rule."""
+    e = _estimate({"idle_share": 0.243}, [{"idle_share": 0.219}], [{"idle_share": 0.236}])
+    drifted = Several([_figures(idle_share=0.234)])
+    e = replace(e, drifted=drifted, outcomes=[replace(e.outcomes[0], warm=True)])
+    assert e.delta(e.outcomes[0], "idle_share")["mean"] == pytest.approx(0.002)
+    assert e.drift("idle_share") == pytest.approx(0.015)
+    assert "rises from 23.4 % to 23.6 %" in e.sentence
+    assert not e.usable(e.outcomes[0])
+
+
 class TestSettled:
     @pytest.mark.parametrize(
         ("moves", "n", "settled"),
@@ -201,8 +213,24 @@ class TestSettled:
         d = e.to_json()
         assert d["settled"] is True
         assert "no change is the estimate" in d["sentence"]
-        assert "2 random starts: idle 20.0 to 30.0 %, 500 to 600 k wakeups/s" in d["sentence"]
-        assert d["rules"][0]["ensemble"]["idle_share"] == {"mean": 0.25, "low": 0.2, "high": 0.3}
+        assert "2 random starts: idle 20.0 to 30.0 % (± " in d["sentence"]
+        assert "500 to 600 k wakeups/s (± " in d["sentence"]
+        ensemble = d["rules"][0]["ensemble"]
+        assert ensemble["idle_share"] == {"mean": 0.25, "low": 0.2, "high": 0.3}
+        off = ensemble["model_error"]
+        assert off["idle_share"] == pytest.approx(abs(d["calibration_error"]["idle_share"]))
+        assert ensemble["reach"]["idle_share"] == pytest.approx(
+            [0.2 - off["idle_share"], 0.3 + off["idle_share"]]
+        )
+        low, high = 1 - off["wakeups_per_s"], 1 + off["wakeups_per_s"]
+        assert ensemble["reach"]["wakeups_per_s"] == pytest.approx([5e5 * low, 6e5 * high])
+        # What partners did side by side, they would do one after the other on one CPU.
+        d = replace(e, unseen=0.3).to_json()
+        assert "30.0 % of the CPUs' time partners ran side by side" in d["sentence"]
+        recorded = d["recorded"]["idle_share"]
+        assert d["rules"][0]["ensemble"]["reach"]["idle_share"][1] == pytest.approx(
+            max(recorded + 0.3, 0.3) + off["idle_share"]
+        )
 
     def test_random_starts_keep_to_what_is_allowed(self) -> None:
         work = synth.make("yieldto", cpus="4")
@@ -214,6 +242,32 @@ class TestSettled:
         assert a.tasks["cpu"].tolist() != b.tasks["cpu"].tolist()
         assert (a.tasks["state"] == Start.QUEUED).all()
         assert set(a.tasks["cpu"].tolist()) <= set(range(8))
+
+    def test_starts_differ_in_crowd_and_stacks(self) -> None:
+        work = synth.make("pingpong", pairs=12, cpus="2x4x2")
+        llc = np.array(work.topology.column("llc").to_pylist())
+        crowds, stacks = [], []
+        for start in range(8):
+            cpu = scattered(work, start + 1, start, 8).tasks["cpu"]
+            crowds.append(int(np.bincount(llc[cpu]).max()))
+            stacks.append(int((cpu[0::2] == cpu[1::2]).sum()))
+            assert (llc[cpu[0::2]] == llc[cpu[1::2]]).all()
+        assert crowds == [12, 12, 16, 16, 20, 20, 24, 24]
+        assert stacks[1::2] == [12] * 4
+        assert max(stacks[0::2]) <= 6
+
+    def test_partners_side_by_side(self) -> None:
+        work = synth.make("pingpong", pairs=2, cpus="4")
+        a, b, c, d = (int(pid) for pid in work.tasks["pid"])
+        shares = {a: 0.9, b: 0.95, c: 0.5, d: 0.55}
+        span = work.with_tables(work.tasks, work.script, work.when, span_ns=1_000_000)
+        wakes = int((work.script["code"] == Op.WAKE).sum()) // 2
+        figures = _figures(cpu_share=shares)
+        # The second pair's surplus is what its wakers still ran behind their wakeups.
+        ns = 60_000 // wakes
+        assert side_by_side(span, figures, ns) == pytest.approx(0.85 / 4)
+        assert side_by_side(span, figures, 40_000 // wakes) == pytest.approx(0.9 / 4)
+        assert side_by_side(span, _figures(cpu_share={}), ns) == 0
 
 
 class TestMeasure:
@@ -334,6 +388,93 @@ class TestVerbs:
         ran = cli("simulate", str(samples / "pp6-base.dat"), *more)
         assert ran.status == 2
         assert "Traceback" not in ran.err and ran.err.startswith("traceana: ")
+
+    def test_a_saved_workload_answers_like_the_capture(
+        self, cli: Cli, samples: Path, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "w"
+        asked = ("--rule", "abel", "--seeds", "2", "--warm-up", "5ms", "--format", "json")
+        first = cli(
+            "simulate", str(samples / "pp6-base.dat"), *asked, "--save-workload", str(folder)
+        )
+        assert first.status == 0, first.err
+        again = cli("simulate", str(folder), *asked)
+        assert again.status == 0, again.err
+        a, b = json.loads(first.out), json.loads(again.out)
+        assert a.pop("lost") == {"events": 0, "marks": 0, "per_cpu": {}}
+        assert a == b
+        refused = cli("simulate", str(folder), "--time", "0,1", "--redact")
+        assert refused.status == 2 and "--time, --redact" in refused.err
+        there = cli("simulate", str(samples / "pp6-base.dat"), "--save-workload", str(folder))
+        assert there.status == 2 and "--force" in there.err
+
+    def test_a_synthetic_workload_has_no_recording_to_hold_it_against(
+        self, cli: Cli, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "scripts"
+        assert cli("synth", "pingpong", "--pairs", "3", "--workload", "-o", str(folder)).status == 0
+        ran = cli(
+            "simulate", str(folder), "--seeds", "1", "--rule", "race_free", "--warm-up", "5ms"
+        )
+        assert ran.status == 0, ran.err
+        assert "nothing recorded to hold it against" in " ".join(ran.out.split())
+        assert "default costs" in ran.out
+
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("machine.json", lambda text: "{}"),
+            ("machine.json", lambda text: text[:-10]),
+            ("machine.json", lambda text: text.replace('"hz": 250', '"hz": 0')),
+            ("machine.json", lambda text: text.replace('"hz": 250', '"hz": true')),
+            ("machine.json", lambda text: text.replace('"release": "6', '"release": "x')),
+            ("machine.json", lambda text: text.replace('"look": [', '"look": [-5, ')),
+            ("machine.json", lambda text: text.replace('"idle_share": 0', '"idle_share": 1e400')),
+            ("machine.json", lambda text: text.replace('"cpu_share": [[', '"cpu_share": [["x", ')),
+            ("machine.json", lambda text: "[" * 100_000),
+            ("workload.json", lambda text: text.replace('"version": 1', '"version": 99')),
+        ],
+    )
+    def test_a_damaged_workload_is_one_line(
+        self, cli: Cli, samples: Path, tmp_path: Path, name: str, change: Callable[[str], str]
+    ) -> None:
+        folder = tmp_path / "w"
+        prepare(ta.open(samples / "pp6-base.dat", time=("0%", "10%"))).save(folder)
+        before = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(change(before), encoding="utf-8")
+        assert change(before) != before
+        ran = cli("simulate", str(folder), "--seeds", "1")
+        assert ran.status == 3, (ran.status, ran.err)
+        assert ran.err.startswith("traceana: ") and ran.err.count("\n") == 1
+        assert "Traceback" not in ran.err
+
+    def test_more_copies_and_another_machine(self, cli: Cli, samples: Path) -> None:
+        few = ("--rule", "race_free", "--seeds", "1", "--warm-up", "2ms", "--format", "json")
+        path = str(samples / "pp6-base.dat")
+        twice = json.loads(cli("simulate", path, *few, "--instances", "2x").out)
+        # Twelve pairs on eight CPUs: they are busy all the time.
+        assert twice["altered"] == "2 times the tasks"
+        assert twice["baseline"]["idle_share"]["mean"] < 0.02
+        wide = json.loads(cli("simulate", path, *few, "--cpus", "2x8x2").out)
+        assert wide["altered"] == "a machine of 32 CPUs"
+        # Twelve tasks on 32 CPUs: at least 20 of them idle.
+        assert wide["baseline"]["idle_share"]["mean"] > 20 / 32
+        assert wide["usable"] is False
+
+    def test_the_events_of_a_rule_as_a_store(self, cli: Cli, samples: Path, tmp_path: Path) -> None:
+        target = tmp_path / "run.traceana"
+        ran = cli(
+            "simulate", str(samples / "pp6-base.dat"), "--rule", "this_cpu", "--seeds", "1",
+            "--warm-up", "2ms", "--format", "json", "-o", str(target),
+        )  # fmt: skip
+        assert ran.status == 0, ran.err
+        told = json.loads(ran.out)["rules"][0]
+        cap = ta.open(target)
+        figures = measure(cap)
+        assert figures.idle_share == pytest.approx(told["idle_share"]["mean"], abs=1e-9)
+        assert figures.waker_cpu_share > 0.99
+        assert cli("wakeups", str(target), "-n", "3").status == 0
+        assert cli("report", str(target), "--format", "json").status == 0
 
     def test_without_sched_waking_it_says_what_is_missing(self, cli: Cli, samples: Path) -> None:
         ran = cli("simulate", str(samples / "pp6-base.dat"), "--ignore", "sched_waking")

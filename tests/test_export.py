@@ -196,6 +196,13 @@ class TestTables:
         assert ran.status == 2
         assert "perfetto" in ran.err
 
+    @pytest.mark.parametrize("form", ["perfetto", "ftrace"])
+    def test_a_table_belongs_to_forms_of_tables(self, shell: Cli, form: str) -> None:
+        """--table was silently ignored there."""
+        sample = str(SAMPLES / "pp3-plain.dat.xz")
+        ran = shell("export", sample, "--to", form, "--table", "wakeups")
+        assert ran.status == 2 and "--table" in ran.err
+
 
 @pytest.mark.parametrize(
     ("state", "text"),

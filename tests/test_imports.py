@@ -61,6 +61,7 @@ OWNERS = {
             "script_kernels",
             "switch_kernels",
             "time_kernels",
+            "truth",
             "wake_kernels",
         )
     },

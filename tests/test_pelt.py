@@ -269,6 +269,25 @@ def test_a_wakeup_elsewhere_takes_its_utilisation_along() -> None:
     assert (cfs[1]["nr"], cfs[1]["weight"], tasks[0]["cpu"]) == (1, 1024, 1)
 
 
+@pytest.mark.parametrize(("lag", "util"), [(True, 751 * 528 // 1024), (False, 751)])
+def test_who_leaves_an_idle_cpu_has_decayed(lag: bool, util: int) -> None:
+    """migrate_se_pelt_lag(), since 6.0; what the queue loses is as old as the queue's sums."""
+    tasks, cfs = busy_task(64)
+    cfs["lag"] = lag
+    run_events(tasks, cfs, events((ENQUEUE, 96 * MS, 1, 0)))
+    assert tasks[0]["util_avg"] == pytest.approx(util, abs=2)
+    assert cfs[1]["util_avg"] == tasks[0]["util_avg"]
+    assert cfs[0]["removed_util"] == 751
+    # a CPU at work is taken at its word
+    tasks, cfs = make_tasks(2), make_cfs(2, 0)
+    run_events(
+        tasks, cfs,
+        events((SEED, 0, 0, 0, 700, 700), (ENQUEUE, 0, 0, 1), (SWITCH, 0, 0, -1, 1),
+               (ENQUEUE, 32 * MS, 1, 0)),
+    )  # fmt: skip
+    assert tasks[0]["util_avg"] == 700
+
+
 def test_a_pull_moves_both_sums() -> None:
     tasks, cfs = busy_task(64)
     run_events(tasks, cfs, events((ENQUEUE, 65 * MS, 0, 0), (MOVE, 66 * MS, 1, 0)))

@@ -328,7 +328,14 @@ class TestVerb:
 
     @pytest.mark.parametrize(
         "wrong",
-        [("--threshold", "rate=2"), ("--label", "{n}"), ("--seed", "-1"), ("--format", "xml")],
+        [
+            ("--threshold", "rate=2"),
+            ("--label", "{n}"),
+            ("--seed", "-1"),
+            ("--format", "xml"),
+            ("--sort", "ts"),
+            ("-n", "3"),
+        ],
     )
     def test_wrong_values(self, cli: Cli, samples: Path, wrong: tuple[str, str]) -> None:
         ran = cli("race", samples / "pp3-plain.dat.xz", *wrong)

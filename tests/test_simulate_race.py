@@ -128,7 +128,7 @@ def test_window_0_has_no_double_booking(release: str, false_idle: bool) -> None:
         if window == 0:
             assert doubles == 0 and len(run.truth) == 0
         else:
-            assert counters["unseen_double"] > 20
+            assert counters["unseen_double"] > 5
             assert (counters["false_double"] > 20) == false_idle
 
 
@@ -146,29 +146,98 @@ def test_ping_pong_idles_while_tasks_wait() -> None:
     assert wakeups[1] > 1.05 * wakeups[0]
 
 
-def _spinners(form: str) -> tuple[int, int]:
-    """Two virtual CPUs per physical one; each waits for its partner and yields to it meanwhile."""
-    case = Case(flat(2))
-    for i in range(4):
-        # A round of work, then the partner is needed: yield_to it a few times, spinning.
-        case.add(
-            [(Op.RUN, 20_000), (Op.STEP,), (Op.YIELD_TO, i ^ 1), (Op.RUN, 500)],
-            cpu=i // 2, loops=True, cpus=[i // 2],
-        )  # fmt: skip
-    model = Model(costs=round_costs(), yield_form=form)
-    run = simulate(case.build(), model, end_ns=200 * MS)
-    run.finish()
-    return int(run.live["steps"].sum()), run.counters["switches"]
+S, W, X = 101, 102, 103
 
 
-def test_yield_forms() -> None:
-    """A plain yield_to is refused once the partner is a granularity ahead; a penalty is not."""
-    steps, switches = zip(
-        *(_spinners(form) for form in ("plain", "slice", "min_granularity", "second")), strict=True
+def _yields(form: str, third: bool) -> tuple[list[tuple[int, int]], dict[str, int]]:
+    """S spins and yields to W every 0.2 ms; nothing costs anything. Switches, and ns run by each.
+
+    One CPU under CFS: min granularity 0.75 ms, latency 6 ms, wakeup granularity 1 ms; ticks come at
+    3.999 and 7.999 ms, and it ends at 7.9.
+    """
+    case = Case(flat(1))
+    case.add([(Op.RUN, 200_000), (Op.YIELD_TO, 1)], cpu=0, state=Start.RUNNING, loops=True)
+    case.add([(Op.RUN, 90 * MS)], cpu=0, vruntime=1_800_000 if third else 0)
+    if third:
+        case.add([(Op.RUN, 90 * MS)], cpu=0, vruntime=900_000)
+    model = Model(
+        costs=round_costs(dict.fromkeys(COSTS, 0)), yield_form=form, tick_phase_ns=[3_999_000]
     )
-    assert min(steps) > 0
-    # With the yielder's vruntime moved, each yield hands over.
-    assert switches[1] >= switches[0] and switches[2] >= switches[0]
+    run = simulate(case.build(), model, end_ns=7_900_000)
+    events = run.columns
+    rows = events.kind == EventKind.SWITCH
+    ran = dict.fromkeys((S, W, X), 0)
+    since, on = 0, S
+    switches = list(zip(events.ts[rows].tolist(), events.other[rows].tolist(), strict=True))
+    for ts, new in [*switches, (7_900_000, 0)]:
+        ran[on] += ts - since
+        since, on = ts, new
+    return switches, {"S": ran[S], "W": ran[W], "X": ran[X]}
+
+
+# Two tasks, in ms of vruntime. All forms: S yields at 0.2, W (0.0) is leftmost and runs to the tick
+# at 3.999, where it has had more than its slice of 6 / 2 = 3 and stands at 3.799.
+# plain: S (0.2) is picked, its skip mark notwithstanding: W is 3.6 ahead of it, more than 1. Each
+#   0.2 S yields in vain, W as buddy being as far ahead, until it stands at 2.8, W 0.999 ahead. That
+#   is 2.6 after the tick.
+# slice: S has been moved by its slice to 3.2. At the tick it is leftmost, but skipped: W is only
+#   0.599 ahead. W keeps the CPU.
+# min_granularity: S was moved to 0.95; at the tick W is 2.849 ahead: S. After 0.2 it goes to
+#   0.95 + 0.2 + 0.75 = 1.9 (1.899 ahead), then to 2.85 (0.949): W runs, 0.4 after the tick.
+# second: the second choice is W itself, refused as such: as plain.
+TWO = {
+    "plain": ([(200_000, W), (3_999_000, S), (6_599_000, W)], 5_100_000),
+    "slice": ([(200_000, W)], 7_700_000),
+    "min_granularity": ([(200_000, W), (3_999_000, S), (4_399_000, W)], 7_300_000),
+    "second": ([(200_000, W), (3_999_000, S), (6_599_000, W)], 5_100_000),
+}
+# Three tasks: X begins at 0.9, W at 1.8.
+# plain: S yields at 0.2 and is leftmost and skipped; X is the second, 0.7 ahead: X. (W, the buddy,
+#   is 1.6 ahead of the leftmost.) At the tick X has had more than 6 / 3 = 2; S (0.2) is leftmost, W
+#   1.6 ahead as second and as buddy: S. It yields at 0.4 and 0.6 in vain, at 0.8 W is 1.0 ahead.
+# second: W is compared to X: 0.9 ahead, so it runs at once. At the tick S is skipped for X.
+# slice: S is moved by 2, to 2.2: X is leftmost, W as buddy 0.9 ahead: W. At the tick X.
+# min_granularity: S at 0.95: X is leftmost, W as buddy 0.9 ahead: W. At the tick X (0.9) again.
+THREE = {
+    "plain": ([(200_000, X), (3_999_000, S), (4_599_000, W)], 3_301_000),
+    "slice": ([(200_000, W), (3_999_000, X)], 3_799_000),
+    "min_granularity": ([(200_000, W), (3_999_000, X)], 3_799_000),
+    "second": ([(200_000, W), (3_999_000, X)], 3_799_000),
+}
+
+
+@pytest.mark.parametrize("form", list(TWO))
+@pytest.mark.parametrize("third", [False, True], ids=["two", "three"])
+def test_yield_forms(form: str, third: bool) -> None:
+    """Worked by hand: who runs when, and how much the target of the yields gets done."""
+    switches, progress = (THREE if third else TWO)[form]
+    seen, ran = _yields(form, third)
+    assert seen == switches
+    assert ran["W"] == progress
+    assert sum(ran.values()) == 7_900_000
+
+
+@pytest.mark.parametrize("release", ["6.6.0", "6.12.40"])
+def test_yield_under_eevdf(release: str) -> None:
+    """6.6: the deadline moves on by a slice; 6.12: the vruntime goes to the deadline, if eligible.
+
+    One CPU, slice 0.75 (0.70 in 6.12). S is 0.5 behind W: at 0.2 it stands at -0.3, V = -0.15: it
+    is eligible. 6.6: its deadline 0.25 becomes 1.0, W's is 0.75, but W (0) is not eligible, nor is
+    it at 0.4 (S -0.1, V -0.05); at 0.6 S stands at 0.1, V 0.05: S is not eligible, W is. 6.12: S
+    goes to 0.2, V = 0.1: W runs at once.
+    """
+    case = Case(flat(1))
+    case.add([(Op.RUN, 200_000), (Op.YIELD_TO, 1)], cpu=0, state=Start.RUNNING, loops=True,
+             vruntime=-500_000)  # fmt: skip
+    case.add([(Op.RUN, 90 * MS)], cpu=0)
+    model = Model(
+        release=release, costs=round_costs(dict.fromkeys(COSTS, 0)), tick_phase_ns=[3_999_000],
+        delay_dequeue=False,
+    )  # fmt: skip
+    events = simulate(case.build(), model, end_ns=MS).columns
+    rows = events.kind == EventKind.SWITCH
+    first = (events.ts[rows][0], events.other[rows][0])
+    assert first == ((600_000 if release == "6.6.0" else 200_000), W)
 
 
 def test_yield_to_reaches_another_cpu() -> None:

@@ -22,7 +22,7 @@ SLEEP, DEAD = int(schema.State.SLEEP), int(schema.State.DEAD)
 
 
 def _run(release: str) -> list[tuple[Any, ...]]:
-    """(ts, cpu, event, subject, second number) of each event but sched_stat_runtime at ticks."""
+    """(ts, cpu, event, subject, second number) of each event."""
     case = Case(flat(4))
     case.add(
         [(Op.RUN, 10_000), (Op.WAKE, 1), (Op.RUN, 5_000), (Op.BLOCK,)], cpu=0, state=Start.RUNNING
@@ -64,7 +64,6 @@ def _run(release: str) -> list[tuple[Any, ...]]:
             *([row["state"]] if row["kind"] == schema.EventKind.SWITCH else []),
         )
         for row in rows
-        if row["kind"] != schema.EventKind.STAT_RUNTIME or not row["ctx"] & schema.Ctx.HARDIRQ
     ]
 
 
@@ -73,10 +72,11 @@ def _run(release: str) -> list[tuple[Any, ...]]:
 WOKEN_B = 10_000 + 200 + 100 + 100 + 300 + 100
 B_RUNS = WOKEN_B + 400
 A_SLEEPS = 10_000 + 600 + 5_000
-# B wakes D on the busy CPU 3 after 4 µs, directly: look 0.2, nr_running 0.3, enqueue 0.1. What
-# E has run by then is told by B's CPU.
+# B wakes D on the busy CPU 3 after 4 µs, directly: look 0.2, the lock of the queue 0.3; what E has
+# run by then is told by the CPU of B, which takes 0.1; enqueue 0.1. The whole wakeup takes 0.9.
 WAKING_D = B_RUNS + 4_000
-WOKEN_D = WAKING_D + 200 + 300 + 100
+TOLD_E = WAKING_D + 200 + 300
+WOKEN_D = TOLD_E + 100 + 100
 B_SLEEPS = WAKING_D + 900 + 1_000
 
 START = [
@@ -87,9 +87,10 @@ START = [
     (B_RUNS, 1, "switch", 0, B, 0),
     (WAKING_D, 1, "waking", D, 3),
     (A_SLEEPS, 0, "stat_runtime", A, A_SLEEPS),
-    (WOKEN_D, 1, "stat_runtime", E, WOKEN_D),
-    (WOKEN_D, 1, "wakeup", D, 3),
+    (TOLD_E, 1, "stat_runtime", E, TOLD_E),
+    # The same instant: the lower CPU comes first.
     (A_SLEEPS + 300, 0, "switch", A, 0, SLEEP),
+    (WOKEN_D, 1, "wakeup", D, 3),
 ]
 #: B's run time counts from its enqueue, 0.1 before sched_wakeup.
 B_ENDS = [
@@ -123,15 +124,19 @@ def test_cfs() -> None:
     preempted = WOKEN_D + 100
     runs = preempted + 400
     d_ends = runs + 3_000 + 600
+    # Ticks tell what F has run: since D's dequeue, then for 4 ms each.
+    ticks = [(400_000, 3, "stat_runtime", F, 400_000 - d_ends)]
+    ticks += [(400_000 + k * 4 * MS, 3, "stat_runtime", F, 4 * MS) for k in (1, 2, 3)]
     expected = [
         *START,
-        (preempted, 3, "stat_runtime", E, 100),
+        (preempted, 3, "stat_runtime", E, preempted - TOLD_E),
         *sorted(
             [*B_ENDS, *_d_to_a(runs, preempted, F, swap=True)],
             key=lambda row: row[0],
         ),
         # F (vruntime 0) comes before E (15.9 µs). At 8.4 ms it has run 8.38, at 12.4 more than
         # its slice of 18 / 2 = 9 ms.
+        *ticks,
         (12_400_400, 3, "switch", F, E, 0),
     ]
     assert d_ends < 400_000
@@ -146,8 +151,13 @@ def test_eevdf() -> None:
     expected = [
         *START,
         *B_ENDS,
+        (400_000, 3, "stat_runtime", E, 400_000 - TOLD_E),
+        (4_400_000, 3, "stat_runtime", E, 4 * MS),
         (4_400_400, 3, "switch", E, F, 0),
+        (8_400_000, 3, "stat_runtime", F, 4 * MS),
         *_d_to_a(8_400_400, 8_400_000, F, swap=False),
+        # F ran from D's dequeue on, 3.6 µs behind the switch.
+        (12_400_000, 3, "stat_runtime", F, 4 * MS - 400 - 3_600),
         (12_400_400, 3, "switch", F, E, 0),
     ]
     assert _run("6.6.0") == expected
@@ -180,3 +190,32 @@ def test_weights_share_the_cpu(release: str) -> None:
     first, second = (int(x) for x in run.live["sum_exec"])
     assert first + second == pytest.approx(800 * MS, rel=0.01)
     assert first / second == pytest.approx(1024 / 335, rel=0.1)
+
+
+def test_a_wakeup_during_a_switch_meets_the_next_task() -> None:
+    """From the choice to the record of the switch the queue is locked: who comes then meets B.
+
+    A blocks at 10 µs, its switch takes 5. R, real-time, is woken by CPU 1 at 11.0 and enqueued at
+    11.6: it preempts B as soon as B is there, at 15.0 and 0.4 more for the switch. B's run time
+    counts from schedule(); A, told about at 10, is not told about again (section 7.8-4).
+    """
+    case = Case(flat(2))
+    case.add([(Op.RUN, 10_000), (Op.BLOCK,)], cpu=0, state=Start.RUNNING, cpus=[0])
+    case.add([(Op.RUN, MS)], cpu=0, cpus=[0])
+    case.add([(Op.BLOCK,), (Op.RUN, 20_000), (Op.BLOCK,)], cpu=0, state=Start.ASLEEP, cpus=[0],
+             prio=50)  # fmt: skip
+    case.add([(Op.RUN, 11_000), (Op.WAKE, 2), (Op.RUN, MS)], cpu=1, state=Start.RUNNING, cpus=[1])
+    model = Model(costs=round_costs({"switch_out": 5_000}), tick_phase_ns=[MS] * 2)
+    rows = simulate(case.build(), model, end_ns=30_000).events.to_pylist()
+    kinds = [
+        (row["ts"], schema.EventKind(row["kind"]).name.lower(), row["subject"])
+        for row in rows
+        if row["cpu"] == 0 or row["kind"] == schema.EventKind.WAKEUP
+    ]
+    assert kinds == [
+        (10_000, "stat_runtime", A),
+        (11_600, "wakeup", C),
+        (15_000, "switch", A),
+        (15_000, "stat_runtime", B),
+        (15_400, "switch", B),
+    ]

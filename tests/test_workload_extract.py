@@ -204,6 +204,19 @@ def test_who_runs_all_the_time_is_there(extract: Trace) -> None:
     assert (t["state"], t["cpu"], t["loop"]) == (Start.RUNNING, 3, t["first"])
 
 
+def test_who_sleeps_at_once_has_not_run(extract: Trace) -> None:
+    # b is dequeued at the instant at which it came, at 24, and runs from 224 to 244 the next time:
+    # the sleep between, from 24 to 224, is no run time.
+    text = switch(0, 1, "c", "") + switch(10, 0, "", "a")
+    for at, ran in ((20, 0), (220, 20)):
+        text += waking(at, 0, "a", "b", 1) + wakeup(at + 2, 1, "", "b", 1, "dNh3.")
+        text += switch(at + 4, 1, "", "b") + sleeps(at + 4 + ran, 1, "b")
+    w = extract(text + switch(400, 0, "a", ""))
+    b = rows(w, "b")
+    assert sum(ns for op, _, ns in b if op == Op.RUN) == 20_000
+    assert [op for op, _, _ in b if op != Op.RUN] == [Op.BLOCK] * 2
+
+
 def test_birth_and_death(extract: Trace) -> None:
     fork = _line(
         20, 0, "a", ".....", "sched_process_fork: comm=a pid=101 child_comm=d child_pid=104"
@@ -495,6 +508,8 @@ def slow_scripts(marks: list[list[int]], costs: list[int]) -> dict[int, list[lis
                 run = 0
                 since = None if since is None else max(since, m[Mark.TS] + cost)
             elif m[Mark.WHAT] == Mark.TAKE:
+                if sleep == -2:
+                    continue
                 script += [[Op.RUN, 0, -1, run], [sleep if sleep >= 0 else Op.BLOCK, 0, other, 0]]
                 run = 0
             else:

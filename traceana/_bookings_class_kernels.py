@@ -142,20 +142,27 @@ def _group(
         near = cpu[i] == prev[i]
         own = cpu[i] == this[i]
         r = read[i]
+        # Whoever stayed although others idled has found it idle; else it may have been for want of
+        # another, and the likelier of the two counts.
+        blur = 0 if 0 <= idle_llc[i] <= 1 else jitter
         o = _shown_first(members, a, b, x, read, shown, run)
         false_idle = (
             o >= 0
             and P[P_CLEARS_LAST] == 0
             and how[o] == _REMOTE
             # Within an LLC a wakee is left to a CPU that has nothing queued (1.4): one that was idle for
-            # that short time only has its task by the time at which the next one is queued.
-            and not (how[i] == _REMOTE and together(this[i], cpu[i], llc))
-            and r >= queued[o] + P[P_CLEAR] - jitter
-            and r < queued[o] + jitter
+            # that short time only has its task by the time at which most selections are over.
+            and not (
+                how[i] == _REMOTE
+                and together(this[i], cpu[i], llc)
+                and (decided[i] >= queued[o] or r < queued[o] + P[P_CLEAR])
+            )
+            and r >= queued[o] + P[P_CLEAR] - blur
+            and r < queued[o] + blur
         )
         looked[i] = 1
         if near or own:
-            if r >= until + jitter or (o >= 0 and r >= shown[o] + jitter and not false_idle):
+            if r >= until + jitter or (o >= 0 and r >= shown[o] + blur and not false_idle):
                 looked[i] = 0
         # Held against the earlier decisions that found the CPU idle, too, and whose wakees have
         # not run yet (another CPU may have taken them, and this one gone on being idle).

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from traceana.capture import Capture
 
-__all__ = ["LATENCIES", "PERCENTILES", "SCALARS", "Figures", "Several", "measure"]
+__all__ = ["LATENCIES", "PERCENTILES", "SCALARS", "UNKNOWN", "Figures", "Several", "measure"]
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 LATENCIES = ("queue_delay_ns", "wakeup_latency_ns")
@@ -81,6 +81,17 @@ class Figures:
         if self.steps_per_s is not None:
             out["steps_per_s"] = self.steps_per_s
         return out | {"wakeups": self.n, "span_ns": self.span_ns}
+
+
+#: Of what was never recorded.
+UNKNOWN = Figures(
+    *(None,) * 6,
+    *(dict.fromkeys(PERCENTILES),) * 2,
+    progress=None,
+    cpu_share={},
+    n=0,
+    span_ns=0,
+)
 
 
 @dataclass(frozen=True)

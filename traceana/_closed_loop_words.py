@@ -24,6 +24,7 @@ __all__ = [
     "notes",
     "one",
     "paragraphs",
+    "reach",
     "tells",
     "whole",
 ]
@@ -56,7 +57,7 @@ def _change(estimate: Estimate, outcome: Outcome, name: str) -> tuple[float, flo
     if change is None:
         return None
     spread = delta["spread"] or 0.0
-    base = estimate.baseline.runs.mean(name) or 1.0
+    base = estimate.before(outcome).mean(name) or 1.0
     return change, spread if name in SHARES else spread / abs(base)
 
 
@@ -105,7 +106,7 @@ def _us(value: float | None) -> str:
 def one(estimate: Estimate, outcome: Outcome) -> str:
     """What one variant does, in a sentence or two."""
     label = outcome.variant.label or outcome.rule
-    base, runs = estimate.baseline.runs, outcome.runs
+    base, runs = estimate.before(outcome), outcome.runs
     idle, rate = (
         _change(estimate, outcome, "idle_share"),
         _change(estimate, outcome, "wakeups_per_s"),
@@ -137,7 +138,7 @@ def one(estimate: Estimate, outcome: Outcome) -> str:
     if not believed(estimate):
         return text + " Not usable: " + _why_not(estimate) + "."
     if estimate.state.settled:
-        return text + " " + _settled(outcome)
+        return text + " " + _settled(estimate, outcome)
     if not tells(estimate, outcome):
         return text + (
             " This does not exceed the model's own error and the spread over seeds: not usable as "
@@ -158,25 +159,53 @@ def _why_not(estimate: Estimate) -> str:
     )
 
 
-def _settled(outcome: Outcome) -> str:
+def _settled(estimate: Estimate, outcome: Outcome) -> str:
     text = (
         "The recording is settled (tasks hardly move): from its own state no change is the "
         "estimate; what the rule does depends on where the tasks stood before, which one capture "
         "does not hold."
     )
-    if outcome.ensemble is not None:
-        idle, rate = outcome.ensemble.range("idle_share"), outcome.ensemble.range("wakeups_per_s")
-        if idle is not None and rate is not None:
-            text += (
-                f" From {len(outcome.ensemble.runs)} random starts: idle "
-                f"{100 * idle[0]:.1f} to {100 * idle[1]:.1f} %, "
-                f"{rate[0] / 1000:.0f} to {rate[1] / 1000:.0f} k wakeups/s."
-            )
+    runs = outcome.ensemble
+    if runs is None:
+        return text
+    idle, rate = runs.range("idle_share"), runs.range("wakeups_per_s")
+    if idle is not None and rate is not None:
+        off = [model_error(estimate, name) for name in HEADLINES]
+        text += (
+            f" From {len(runs.runs)} random starts: idle "
+            f"{100 * idle[0]:.1f} to {100 * idle[1]:.1f} % (± {100 * off[0]:.1f} points of the "
+            f"model's own error), {rate[0] / 1000:.0f} to {rate[1] / 1000:.0f} k wakeups/s "
+            f"(± {100 * off[1]:.1f} %)."
+        )
+    together = _together(estimate)
+    if together is not None:
+        text += (
+            f" For {100 * estimate.unseen:.1f} % of the CPUs' time partners ran side by side and "
+            "served each other without a sleep. Such rounds leave no event, so the model does not "
+            "know them; where a rule puts partners on one CPU they would sleep, and idle come to "
+            f"{100 * together:.1f} %."
+        )
     return text
 
 
-def ensemble(runs: Several | None) -> dict[str, Any] | None:
-    """Range and mean over random starts, as JSON; None where there were none."""
+def model_error(estimate: Estimate, name: str) -> float:
+    """Size of the model's own error on the recording, in the measure of :func:`distance`."""
+    return abs(estimate.error(name) or 0.0)
+
+
+def _together(estimate: Estimate) -> float | None:
+    """Idle share if partners that ran side by side shared a CPU; None where none did."""
+    idle = estimate.recorded.get("idle_share")
+    return None if idle is None or estimate.unseen <= 0 else idle + estimate.unseen
+
+
+def ensemble(estimate: Estimate, outcome: Outcome) -> dict[str, Any] | None:
+    """Range and mean over random starts, as JSON; None where there were none.
+
+    ``reach`` is the range of a headline with what the model cannot tell: its own error, and rounds
+    without a sleep.
+    """
+    runs = outcome.ensemble
     if runs is None:
         return None
     out: dict[str, Any] = {"starts": len(runs.runs)}
@@ -189,19 +218,37 @@ def ensemble(runs: Several | None) -> dict[str, Any] | None:
             out.setdefault(group, {})[part] = value
         else:
             out[name] = value
+    out["model_error"] = {name: model_error(estimate, name) for name in HEADLINES}
+    out["reach"] = {name: reach(estimate, outcome, name) for name in HEADLINES}
     return out
 
 
-def accuracy(estimate: Estimate) -> str:
+def reach(estimate: Estimate, outcome: Outcome, name: str) -> list[float] | None:
+    """Lowest and highest value of a headline that the random starts do not rule out."""
+    runs = outcome.ensemble
+    both = runs.range(name) if runs is not None else None
+    if both is None:
+        return None
+    low, high = both
+    off = model_error(estimate, name)
+    if name not in SHARES:
+        return [low * (1 - off), high * (1 + off)]
+    together = _together(estimate)
+    if name == "idle_share" and together is not None:
+        low, high = min(low, together), max(high, together)
+    return [max(low - off, 0.0), min(high + off, 1.0)]
+
+
+def accuracy(estimate: Estimate, label: str = "Estimated, closed loop") -> str:
     """How far the model is from the recording, in words."""
     seeds = f"{estimate.seeds} seed" + ("" if estimate.seeds == 1 else "s")
     if estimate.altered is not None:
-        return f"Estimated, closed loop ({seeds}), on {estimate.altered}."
+        return f"{label} ({seeds}), on {estimate.altered}."
     idle, rate = estimate.error("idle_share"), estimate.error("wakeups_per_s")
     told = [] if idle is None else [f"idle {100 * idle:+.1f} points"]
     told += [] if rate is None else [f"wakeups/s {100 * rate:+.1f} %"]
     return (
-        f"Estimated, closed loop ({seeds}): under the recorded rule "
+        f"{label} ({seeds}): under the recorded rule "
         f"({estimate.baseline.rule}) the model is off by {', '.join(told) or 'unknown'}; "
         f"{100 * estimate.explained:.1f} % of the wakeups are explained."
     )
@@ -226,4 +273,5 @@ def notes(estimate: Estimate) -> list[str]:
     ]
     if estimate.state.metastable:
         out.append("from random starts the same workload ends in several states (metastable)")
+    out += estimate.assumed
     return out

@@ -160,12 +160,18 @@ def _attach(e: Task, c: Cfs) -> None:
 
 
 @step
-def _remove_blocked(e: Task, c: Cfs) -> None:
-    """remove_entity_load_avg(): a sleeper leaves; the queue notices at its next update."""
+def _remove_blocked(e: Task, c: Cfs, now: int) -> None:
+    """remove_entity_load_avg(): a sleeper leaves; the queue notices at its next update.
+
+    What it is taken off with is its average at the queue's own last update. An idle CPU's lies
+    far back: since 6.0 the task itself decays until now (migrate_se_pelt_lag()).
+    """
     update_task(e, c.last_update)
     c.removed += 1
     c.removed_load += e.load_avg
     c.removed_util += e.util_avg
+    if c.lag != 0 and c.nr == 0:
+        update_task(e, now)
 
 
 @step
@@ -258,7 +264,7 @@ def pelt_enqueue(tasks: Any, t: int, cfs: Any, cpu: int, now: int) -> None:
         update_cfs(c, now)
     else:
         if e.cpu >= 0:
-            _remove_blocked(e, cfs[e.cpu])
+            _remove_blocked(e, cfs[e.cpu], now)
         update_cfs(c, now)
         _attach(e, c)
     _queue(e, c, cpu)

@@ -36,6 +36,13 @@ VERDICTS = {
 }
 
 
+#: So many double bookings of the CPU where the second wakee last ran there are at most for one of
+#: another CPU. Of two wakers that miss each other, one for whose wakee it is the last CPU and one
+#: from elsewhere, either may be the second; the booking of the one cannot be seen for about 0.2 us
+#: after its look, that of the other for 1.1 us (sections 7.8-1 and 7.8-3 of the kernel semantics).
+_HOME_MOST = 5
+
+
 def _threshold(default: float, doc: str) -> float:
     made: float = field(default=default, metadata={"doc": doc})
     return made
@@ -96,6 +103,7 @@ class Evidence:
 
     ``certain``, ``possible``, ``untraced``: strict double bookings per wakeup that found its CPU
     idle (certainly; at all; those whose windows would overlap without the cost of recording).
+    ``elsewhere``: possible ones of a CPU that nothing but its looking idle leads to.
     ``touched``: possible ones per decided wakeup. ``idle_low``, ``idle_high``: share of idle time
     that is attributable. ``unable``: what makes any verdict impossible; ``unsure``: what forbids to
     say *supported*, ``blind``: to say *not supported*.
@@ -108,6 +116,7 @@ class Evidence:
     certain: Range = NOTHING
     possible: Range = NOTHING
     untraced: Range = NOTHING
+    elsewhere: Range = NOTHING
     touched: Range = NOTHING
     idle_low: Range = NOTHING
     idle_high: Range = NOTHING
@@ -182,6 +191,14 @@ def _why_not(e: Evidence, t: Thresholds) -> list[str]:
                 f"at most {_most(e.possible.high)} of the {e.looked_idle:,} wakeups that found "
                 f"their CPU idle met another booking that they could not see; "
                 f"{percent(t.rate)} would matter"
+            ]
+        if e.elsewhere.high is not None and (1 + _HOME_MOST) * e.elsewhere.high < t.rate:
+            return [
+                f"at most {_most(e.elsewhere.high)} of the {e.looked_idle:,} wakeups that found "
+                "their CPU idle met another booking on a CPU to which nothing else leads; the "
+                f"others ({percent(e.possible.value)} may have) went where their wakee last ran, "
+                "which is where a search in vain ends, too, and of such the race makes no more "
+                f"than {_HOME_MOST} times as many"
             ]
     elif _below(e.touched.high, t.rate):
         return [

@@ -22,6 +22,7 @@ from traceana._sim_wake_kernels import add_nr, begin_wake, do_enqueue
 __all__ = [
     "interrupt",
     "leave_interrupt",
+    "on_enter",
     "on_flush",
     "on_queue",
     "on_queued",
@@ -31,12 +32,13 @@ __all__ = [
 ]
 
 _IDLE, _RUN, _SWITCH, _PREEMPT = Phase.IDLE, Phase.RUN, Phase.SWITCH, Phase.PREEMPT
-_FLUSH, _QUEUE, _QUEUED, _TIMER, _TICK = (
-    Phase.FLUSH, Phase.QUEUE, Phase.QUEUED, Phase.TIMER, Phase.TICK,
+_FLUSH, _QUEUE, _ENTER, _QUEUED, _TIMER, _TICK = (
+    Phase.FLUSH, Phase.QUEUE, Phase.ENTER, Phase.QUEUED, Phase.TIMER, Phase.TICK,
 )  # fmt: skip
 _ASLEEP, _DELAYED = Stand.ASLEEP, Stand.DELAYED
 _C_EXIT, _C_FALSE = COSTS.index("idle_exit"), COSTS.index("false_idle")
-_C_ENQUEUE, _C_IN = COSTS.index("enqueue"), COSTS.index("switch_in")
+_C_ENQUEUE, _C_EVENT = COSTS.index("enqueue"), COSTS.index("event")
+_C_IN = COSTS.index("switch_in")
 _C_TIMER, _C_TICK = COSTS.index("timer"), COSTS.index("tick")
 
 
@@ -139,13 +141,24 @@ def on_flush(g: Any, m: Any, c: int) -> None:
 
 @step
 def on_queue(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int) -> None:
+    """One task of the list is to be enqueued: first update_curr() tells the current one's time."""
+    if charge(g, T, E, c, c):
+        k = g.cpus[c]
+        k.phase = _ENTER
+        k.at = g.now + draw(g, _C_EVENT)
+        return
+    on_enter(g, m, T, P, F, c)
+
+
+@step
+def on_enter(g: Any, m: Any, T: Any, P: Any, F: Any, c: int) -> None:
     """One task of the list is enqueued."""
     k = g.cpus[c]
     t = k.flush
     add_nr(g, m, T, c, t, 1)
     if g.window == 0:
         m.cpus[c].booked -= 1
-    do_enqueue(g, m, T, P, F, E, c, t, c, 0)
+    do_enqueue(g, m, T, P, F, c, t, 0)
     if preempts(g, T, c, t):
         k.resched = 1
     k.phase = _QUEUED
@@ -165,7 +178,7 @@ def on_queued(g: Any, m: Any, T: Any, E: Any, L: Any, c: int) -> None:
     T[t].in_list = -1
     if k.flush >= 0:
         k.phase = _QUEUE
-        k.at = g.now
+        k.at = g.now + draw(g, _C_EVENT)  # recording sched_wakeup
         return
     if g.pending_early == 0:
         m.cpus[c].pending = 0

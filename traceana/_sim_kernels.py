@@ -15,6 +15,7 @@ from traceana._pelt_kernels import pelt_enqueue, pelt_seed
 from traceana._sim_interrupt_kernels import (
     interrupt,
     leave_interrupt,
+    on_enter,
     on_flush,
     on_queue,
     on_queued,
@@ -36,7 +37,7 @@ from traceana._sim_switch_kernels import (
 )
 from traceana._sim_time_kernels import add_timer, arm, build_tree, first_cpu, pop_timer
 from traceana._sim_types import BOX, EVENT, FAR, LIVE, SIM, TRUTH, Phase, Stand
-from traceana._sim_wake_kernels import add_nr, on_book, on_look, on_show, on_wakeup
+from traceana._sim_wake_kernels import add_nr, on_book, on_charge, on_look, on_show, on_wakeup
 from traceana.pelt import CFS, TASK
 from traceana.rules.interface import (
     DECIDE,
@@ -62,7 +63,7 @@ _LOOK, _BOOK, _SHOW, _WAKEUP = Phase.LOOK, Phase.BOOK, Phase.SHOW, Phase.WAKEUP
 _WAKE_END, _LEAVE, _VACANT, _SWITCH = Phase.WAKE_END, Phase.LEAVE, Phase.VACANT, Phase.SWITCH
 _FLUSH, _QUEUE, _QUEUED_PHASE = Phase.FLUSH, Phase.QUEUE, Phase.QUEUED
 _TIMER, _TICK, _PREEMPT = Phase.TIMER, Phase.TICK, Phase.PREEMPT
-_SEEK = Phase.SEEK
+_SEEK, _CHARGE, _ENTER = Phase.SEEK, Phase.CHARGE, Phase.ENTER
 _O_NAP, _O_UNTIL, _O_RECV, _O_BLOCK = Op.NAP, Op.UNTIL, Op.RECV, Op.BLOCK
 
 types, typeof = numba.types, numba.typeof
@@ -98,7 +99,7 @@ def _start(g: Any, m: Any, T: Any, S: Any, P: Any, F: Any, B: Any, H: Any) -> No
         c = e.cpu
         k = g.cpus[c]
         e.v += k.min_v
-        e.deadline = e.v + g.slice
+        e.deadline = e.v + g.slice * 1024 // e.weight
         if e.prio >= 100 and e.stand != 0:
             pelt_seed(P, t, F, c, g.now, P[t].util_avg, P[t].util_avg)
         if e.stand == _RUNNING and k.curr < g.n_tasks:
@@ -204,7 +205,7 @@ def advance(
         k = g.cpus[c]
         phase = k.phase
         if phase <= _RUN:
-            if k.ipi_at <= g.now or k.tick_at <= g.now or k.due_at <= g.now:
+            if k.irqs_on <= g.now and min(k.ipi_at, min(k.tick_at, k.due_at)) <= g.now:
                 interrupt(g, m, T, E, c)
             else:
                 on_run(g, m, T, S, P, F, A, B, N, H, E, c)
@@ -215,6 +216,8 @@ def advance(
             on_look(g, m, w, T, P, F, A, L, c, p, decide, mainline)
         elif phase == _BOOK:
             on_book(g, m, T, E, c)
+        elif phase == _CHARGE:
+            on_charge(g, T, E, c)
         elif phase == _SHOW:
             on_show(g, m, T, L, c)
         elif phase == _WAKEUP:
@@ -234,6 +237,8 @@ def advance(
             on_flush(g, m, c)
         elif phase == _QUEUE:
             on_queue(g, m, T, P, F, E, c)
+        elif phase == _ENTER:
+            on_enter(g, m, T, P, F, c)
         elif phase == _QUEUED_PHASE:
             on_queued(g, m, T, E, L, c)
         elif phase == _TIMER:

@@ -24,22 +24,23 @@ __all__ = ["DEFAULT_COSTS", "Layout", "Model", "constant_costs"]
 #: Costs, ns, where none were measured: about those of a guest with traced events of 0.65 µs
 #: (section 7.8 of the semantics). An assumption, not a measurement of any machine at hand.
 DEFAULT_COSTS: Mapping[str, int] = {
-    "event": 650,
+    "event": 740,
     "look": 490,
     "scan": 60,
     "book": 370,
-    "show_remote": 100,
-    "show_direct": 1600,
+    "show_remote": 0,
+    "show_direct": 450,
     "wake_remote": 2100,
-    "wake_direct": 4300,
+    "wake_direct": 4100,
     "wake_migrate": 700,
     "wake_none": 300,
-    "ipi": 300,
-    "idle_exit": 700,
+    "ipi": 250,
+    "idle_exit": 500,
     "false_idle": 450,
-    "enqueue": 500,
+    "enqueue": 550,
     "switch_in": 2100,
     "switch_out": 1500,
+    "switch_idle": 1400,
     "on_cpu": 800,
     "newidle": 400,
     "pull": 5000,
@@ -116,8 +117,12 @@ class Model:
     newidle_cost_ns: int | None = None
     hot_cost_ns: int | None = None
     floor_cost_ns: int | None = None
-    #: max_newidle_lb_cost of a domain; None: 15/16 of the longest of "pull"
+    #: max_newidle_lb_cost of the LLC's domain; None: 15/16 of the longest of "pull"
     newidle_lb_cost_ns: int | None = None
+    #: and of the core's; None: 3/4 of that
+    newidle_core_lb_cost_ns: int | None = None
+    #: NI_RANDOM: of 1024 newidle balances so many find a task; None: 128
+    newidle_ratio: int | None = None
     sis_util: bool = True
     ttwu_queue: bool = True
     newidle_random: bool | None = None

@@ -16,8 +16,10 @@ from typing import Any
 
 from traceana._jit import step
 from traceana._sim_events_kernels import emit_runtime
+from traceana._sim_types import Phase
 
 __all__ = [
+    "arrive",
     "average_v",
     "charge",
     "dequeue",
@@ -37,6 +39,7 @@ __all__ = [
 _RT_KEY = -(1 << 61)
 _NICE_0 = 1024
 _BATCH, _IDLE_POLICY = 3, 5
+_LEAVE = Phase.LEAVE
 #: A sleeper of this long is placed without regard to its own vruntime (entity_is_long_sleeper()).
 _LONG_SLEEP = 60_000_000_000
 
@@ -83,6 +86,17 @@ def enqueue(g: Any, T: Any, c: int, t: int) -> None:
 
 
 @step
+def arrive(g: Any, T: Any, c: int, t: int) -> None:
+    """Put a task that comes from elsewhere into the queue."""
+    k = g.cpus[c]
+    if k.queued == 0 and (k.curr >= g.n_tasks or k.chosen >= g.n_tasks):
+        # schedule() will skip its clock update (rq_clock_skip_update()): the task's run time
+        # counts from here.
+        k.clock = g.now
+    enqueue(g, T, c, t)
+
+
+@step
 def forget(g: Any, c: int, t: int) -> None:
     """clear_buddies()."""
     k = g.cpus[c]
@@ -123,9 +137,35 @@ def _first_fair(g: Any, T: Any, c: int) -> int:
 
 
 @step
+def _fair_queued(g: Any, T: Any, c: int) -> int:
+    """How many of the queued tasks are fair (real-time ones stand in front)."""
+    k = g.cpus[c]
+    n = k.queued
+    t: Any = k.head
+    while t >= 0 and T[t].prio < 100:
+        n -= 1
+        t = T[t].next
+    return int(n)
+
+
+@step
+def _heir(g: Any, c: int) -> int:
+    """Who counts as current: up to the record of a switch the task that has been chosen already.
+
+    The kernel holds the queue's lock from the choice to the end of the switch, so nobody else sees
+    the time in between.
+    """
+    k = g.cpus[c]
+    t: Any = k.chosen
+    if t < 0 or t >= g.n_tasks:
+        t = k.curr
+    return int(t)
+
+
+@step
 def _current(g: Any, T: Any, c: int) -> int:
     """The current task if it is fair and runnable, else -1."""
-    t = g.cpus[c].curr
+    t = _heir(g, c)
     if t < g.n_tasks and T[t].prio >= 100 and T[t].stand == 1:
         return t
     return -1
@@ -174,27 +214,37 @@ def _advance_min(g: Any, T: Any, c: int) -> None:
 
 
 @step
-def charge(g: Any, T: Any, E: Any, c: int, on: int) -> None:
-    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`."""
+def charge(g: Any, T: Any, E: Any, c: int, on: int) -> bool:
+    """update_curr(): what the current task has run; sched_stat_runtime, recorded on CPU `on`.
+
+    Returns whether there was something to record.
+    """
     k = g.cpus[c]
     t = k.curr
-    if t >= g.n_tasks:
-        return
+    if t >= g.n_tasks or k.chosen >= 0:
+        return False  # once the next one is chosen the last one's time has been told
     e = T[t]
     ran = g.now - e.exec_start
     if ran <= 0:
-        return
+        return False
+    if e.stand != 1:
+        # It leaves the CPU: schedule() holds the lock, unless it looks for work elsewhere. The next
+        # one's time counts from this update of the queue's clock on.
+        if k.phase == _LEAVE and k.chosen == -1:
+            return False
+        k.clock = g.now
     e.exec_start = g.now
     e.sum_exec += ran
     if e.prio < 100:
-        return
+        return False
     e.v += _scaled(ran, e.weight)
     if g.eevdf != 0 and e.v >= e.deadline:
         e.deadline = e.v + _scaled(g.slice, e.weight)
-        if k.queued > 0:
+        if _first_fair(g, T, c) >= 0:
             k.resched = 1
     _advance_min(g, T, c)
     emit_runtime(g, T, E, on, t, ran)
+    return True
 
 
 @step
@@ -221,9 +271,12 @@ def place(g: Any, T: Any, c: int, t: int, slept: int, new: int) -> None:
         return
     if g.eevdf != 0:
         v, weight = average_v(g, T, c)
-        lag = e.lag
-        if weight > 0 and lag != 0:
-            lag = lag * (weight + e.weight) // weight
+        lag = 0  # nobody there: nothing to be ahead of or behind
+        if weight > 0:
+            # div_s64(): towards zero.
+            lag = abs(e.lag) * (weight + e.weight) // weight
+            if e.lag < 0:
+                lag = -lag
         e.v = v - lag
         vslice = _scaled(g.slice, e.weight)
         e.deadline = e.v + (vslice // 2 if new != 0 else vslice)
@@ -241,9 +294,9 @@ def place(g: Any, T: Any, c: int, t: int, slept: int, new: int) -> None:
 
 @step
 def _slice_of(g: Any, T: Any, c: int, t: int) -> int:
-    """sched_slice() under CFS: the task's part of the period."""
+    """sched_slice() under CFS: the task's part of the period, itself counted."""
     k = g.cpus[c]
-    n = k.queued
+    n = _fair_queued(g, T, c)
     weight = k.weight
     curr = _current(g, T, c)
     if curr >= 0:
@@ -260,11 +313,9 @@ def _slice_of(g: Any, T: Any, c: int, t: int) -> int:
 def slice_over(g: Any, T: Any, c: int) -> bool:
     """check_preempt_tick() under CFS: whether the current task has had its slice."""
     k = g.cpus[c]
-    if k.queued == 0:
-        return False
     t = k.curr
     e = T[t]
-    if e.prio < 100:
+    if e.prio < 100 or _first_fair(g, T, c) < 0:
         return False
     slice_ = _slice_of(g, T, c, t)
     ran = e.sum_exec - e.picked_sum
@@ -320,7 +371,7 @@ def _pick_eevdf(g: Any, T: Any, c: int) -> int:
 def preempts(g: Any, T: Any, c: int, t: int) -> bool:
     """check_preempt_curr(): whether the task just enqueued takes the CPU from the current one."""
     k = g.cpus[c]
-    curr = k.curr
+    curr = _heir(g, c)
     if curr >= g.n_tasks:
         return True
     e = T[t]
@@ -338,7 +389,7 @@ def preempts(g: Any, T: Any, c: int, t: int) -> bool:
     if _behind(g, T, curr, t) != 1:
         return False
     k.next_buddy = t
-    if k.queued + 1 >= (g.latency + g.min_gran - 1) // max(g.min_gran, 1):
+    if _fair_queued(g, T, c) + 1 >= (g.latency + g.min_gran - 1) // max(g.min_gran, 1):
         k.last_buddy = curr
     return True
 
@@ -387,8 +438,8 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
     """sched_yield(), or yield_to() a task of the same CPU (`to` >= 0).
 
     CFS: the skip buddy, and the target as next buddy; ``yield_form`` 1 moves the yielder's
-    vruntime by ``penalty`` as well. EEVDF: the vruntime goes to the deadline if it is eligible
-    (6.12 and later), and there is a new deadline.
+    vruntime by its slice, 2 by the min granularity. EEVDF: the vruntime goes to the deadline if it
+    is eligible (``yield_moves``, 6.12 and later), and there is a new deadline.
     """
     k = g.cpus[c]
     t = k.curr
@@ -397,7 +448,7 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
         return
     if g.eevdf != 0:
         v, _ = average_v(g, T, c)
-        if g.delay_dequeue == 0:
+        if g.yield_moves == 0:
             e.deadline += _scaled(g.slice, e.weight)
         elif e.v <= v:
             e.v = e.deadline
@@ -405,7 +456,9 @@ def yield_now(g: Any, T: Any, c: int, to: int) -> None:
             _advance_min(g, T, c)
     else:
         if g.yield_form == 1:
-            e.v += _scaled(g.penalty, e.weight)
+            e.v += _scaled(_slice_of(g, T, c, t), e.weight)
+        elif g.yield_form == 2:
+            e.v += _scaled(g.min_gran, e.weight)
         k.skip_buddy = t
     if to >= 0:
         k.next_buddy = to

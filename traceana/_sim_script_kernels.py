@@ -2,7 +2,9 @@
 
 A step of the script that takes no time is followed at once by the next one; a wakeup, a sleep or a
 stretch of CPU time ends the stretch. Wakes are tokens: one of a task that is not asleep waits for
-its next BLOCK. Arguments as in ``_sim_wake_kernels``; S OP[m], B BOX[boxes], N int64[n, 2] messages
+its next BLOCK. A message to whom nobody waits, and an answer to whoever does not sleep, wake nobody:
+the list of those who wait is empty, try_to_wake_up() is not called, and it takes no time of its
+own. Arguments as in ``_sim_wake_kernels``; S OP[m], B BOX[boxes], N int64[n, 2] messages
 (sender, next; the free ones are a list), H timers.
 """
 
@@ -21,7 +23,7 @@ from traceana.rules._path_kernels import idle_cpu
 
 __all__ = ["on_run", "wait_for_message"]
 
-_RUN, _PREEMPT, _WAKE_END, _SHOW = Phase.RUN, Phase.PREEMPT, Phase.WAKE_END, Phase.SHOW
+_RUN, _PREEMPT, _WAKE_END, _CHARGE = Phase.RUN, Phase.PREEMPT, Phase.WAKE_END, Phase.CHARGE
 _UNBORN, _RUNNING, _QUEUED, _ASLEEP = Stand.UNBORN, Stand.RUNNING, Stand.QUEUED, Stand.ASLEEP
 _WAKING, _DELAYED, _DEAD = Stand.WAKING, Stand.DELAYED, Stand.DEAD
 _O_RUN, _O_WAKE, _O_BLOCK, _O_NAP, _O_UNTIL = Op.RUN, Op.WAKE, Op.BLOCK, Op.NAP, Op.UNTIL
@@ -99,7 +101,18 @@ def _received(g: Any, T: Any, B: Any, N: Any, box: int, t: int) -> bool:
 def _waits_for_wake(T: Any, S: Any, t: int) -> bool:
     """Whether a task sleeps in a BLOCK."""
     e = T[t]
-    return (e.stand == _ASLEEP or e.stand == _DELAYED) and e.op < e.end and S[e.op].code == _O_BLOCK
+    if (e.stand != _ASLEEP and e.stand != _DELAYED) or e.woken != 0:
+        return False
+    return bool(e.op < e.end and S[e.op].code == _O_BLOCK)
+
+
+@step
+def _token(g: Any, T: Any, t: int) -> None:
+    """A wake that came early waits for the next BLOCK."""
+    if T[t].stand != _DEAD:
+        T[t].tokens += 1
+        T[t].early += 1
+        g.tokens_made += 1
 
 
 @step
@@ -113,10 +126,7 @@ def _wake(g: Any, T: Any, S: Any, E: Any, c: int, t: int, sync: int) -> None:
         T[t].bursts += 1
         begin_wake(g, T, E, c, t, sync)
         return
-    if T[t].stand != _DEAD:
-        T[t].tokens += 1
-        T[t].early += 1
-        g.tokens_made += 1
+    _token(g, T, t)
     k.phase = _WAKE_END
     k.at = g.now + draw(g, _C_NONE)
 
@@ -128,11 +138,13 @@ def _fork(g: Any, m: Any, T: Any, A: Any, c: int, t: int) -> None:
     e = T[t]
     d = c
     o: Any = c
+    m.booked_counts = 1 if g.window == 0 else 0
     for _ in range(m.llcs[m.cpus[c].llc].weight):
         o = m.cpus[o].next_llc
         if idle_cpu(m, o) and allowed_on(T, A, t, o):
             d = o
             break
+    m.booked_counts = 0
     if not allowed_on(T, A, t, d):
         for other in range(g.n_cpus):
             if allowed_on(T, A, t, other):
@@ -150,7 +162,7 @@ def _fork(g: Any, m: Any, T: Any, A: Any, c: int, t: int) -> None:
     k.wake_kind = _KIND_FORK
     k.remote = 0
     k.wake_end = g.now
-    k.phase = _SHOW
+    k.phase = _CHARGE
     k.at = g.now + draw(g, _C_BOOK)
 
 
@@ -160,7 +172,7 @@ def _yield(g: Any, T: Any, E: Any, c: int, to: int) -> None:
     g.yields += 1
     charge(g, T, E, c, c)
     near = -1
-    if to >= 0 and T[to].stand == _QUEUED:
+    if to >= 0:
         if T[to].cpu == c:
             near = to
         else:
@@ -252,6 +264,9 @@ def on_run(
         if code == _O_WAKE or code == _O_REPLY:
             other = s.task if code == _O_WAKE else e.sender
             if 0 <= other < g.n_tasks and other != t:
+                if code == _O_REPLY and not _waits_for_wake(T, S, other):
+                    _token(g, T, other)
+                    continue
                 _wake(g, T, S, E, c, other, s["flags"] & _SYNC)
                 return
             continue
@@ -259,17 +274,19 @@ def on_run(
             other = _unsent(g, T, B, N, s.task, t)
             if other >= 0:
                 begin_wake(g, T, E, c, other, s["flags"] & _SYNC)
-            else:
-                k.phase = _WAKE_END
-                k.at = g.now + draw(g, _C_NONE)
-            return
+                return
+            continue
         if code == _O_FORK:
             if 0 <= s.task < g.n_tasks and T[s.task].stand == _UNBORN:
                 _fork(g, m, T, A, c, s.task)
                 return
             continue
-        if code == _O_YIELD or code == _O_YIELD_TO:
-            _yield(g, T, E, c, s.task if code == _O_YIELD_TO else -1)
+        if code == _O_YIELD:
+            _yield(g, T, E, c, -1)
+            return
+        if code == _O_YIELD_TO and T[s.task].stand == _QUEUED:
+            # yield_to() gives up if its target runs or sleeps.
+            _yield(g, T, E, c, s.task)
             return
     g.stuck += 1
     k.phase = _RUN

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from traceana._sim_model import Layout, Model, constant_costs
-from traceana._sim_state import COSTS, QUANTILES, Op, Start
+from traceana._sim_state import COSTS, DIRECT_WAY, QUANTILES, Op, Start
 from traceana._sim_types import BOX, EVENT, FAR, LIVE, SIM, TRUTH, Stand
 from traceana.errors import UsageError
 from traceana.rules._state import MAX_CPUS
@@ -144,6 +144,10 @@ class State:
         self.live = _live(work.tasks, n_cpus, hz=model.hz)
         # As if all had run of late: whoever moves at the first balance is not known.
         self.live["exec_start"][:n] = begin_ns
+        idle_flips = getattr(work, "idle_flips", ())
+        if len(idle_flips) == n_cpus:
+            self.live["flips"][n:] = np.clip(idle_flips, 0, 1 << 40)
+        self.live["flips_j"][n:] = begin_ns // (1_000_000_000 // model.hz)
         g = self.sim[0]
         g["now"], g["until"] = begin_ns, end_ns
         g["span"] = max(int(getattr(work, "span_ns", 0) or 0), 0)
@@ -160,15 +164,20 @@ class State:
         if model.tick_phase_ns is not None:
             cpus["tick_phase"] = np.asarray(model.tick_phase_ns[:n_cpus]) % tick
         spread = np.array([_mixed(seed + 7919 * (c + 1)) for c in range(n_cpus)])
+        llc = self.machines[0]["cpus"]["llc"][:n_cpus]
+        for row in range(int(self.machines[0]["n_llcs"])):
+            cpus["rank"][llc == row] = np.arange(np.count_nonzero(llc == row))
         interval = self.machines[0]["llcs"]["weight"][self.machines[0]["cpus"]["llc"][:n_cpus]]
         cpus["balanced"] = begin_ns - spread % np.maximum(interval * 1_000_000, 1)
+        cpus["balanced_far"] = begin_ns - spread % (n_cpus * 1_000_000)
+        g["nohz_jiffy"] = -1
 
         self.pelt = pelt.make_tasks(n + n_cpus)
         self.pelt["weight"][:n] = work.tasks["weight"]
         self.pelt["util_avg"][:n] = np.clip(work.tasks["util"], 0, 1024)
         self.pelt["cpu"][:n] = work.tasks["cpu"]
         self.pelt["last_update"] = begin_ns
-        self.cfs = pelt.make_cfs(n_cpus, begin_ns)
+        self.cfs = pelt.make_cfs(n_cpus, begin_ns, lag=release[:2] >= (6, 0))
         self._start_budgets(model)
 
         allowed = np.asarray(work.allowed, np.uint8)
@@ -199,11 +208,13 @@ class State:
             np.add.at(util, self.tasks["cpu"], np.clip(self.tasks["util"], 0, 1024))
             util = np.minimum(util, 1024)
         if model.cpu_util is not None:
-            # What the tasks of the workload do not account for, as a whole: where their shares
-            # are is not known, and each moves with its task.
-            known = int(np.clip(self.tasks["util"], 0, 1024).sum())
-            rest = max(int(util.sum()) - known, 0)
-            self.cfs["util_avg"] = util * rest // max(int(util.sum()), 1)
+            # A CPU's sum is what has run there, whoever it was; those who sleep or wait there now
+            # are part of it, and are added when they are put in their places.
+            part = np.zeros(self.n_cpus, np.int64)
+            fair = (self.tasks["prio"] >= 100) & (self.tasks["state"] != Start.UNBORN)
+            shares = np.clip(self.tasks["util"][fair], 0, 1024)
+            np.add.at(part, self.tasks["cpu"][fair], shares)
+            self.cfs["util_avg"] = util - part
             self.cfs["util_sum"] = self.cfs["util_avg"] * _PELT_DIVIDER
         llc = m["cpus"]["llc"][: self.n_cpus]
         busy = np.isin(self.tasks["state"], (Start.RUNNING, Start.QUEUED))
@@ -212,7 +223,9 @@ class State:
         for row in range(int(m["n_llcs"])):
             members = np.flatnonzero(llc == row)
             weight = max(len(members), 1)
-            scan = scan_budget(int(util[members].sum()), weight)
+            one_core = weight > 1 and len(set(m["cpus"]["core"][members].tolist())) == 1
+            pct = int(m["pct_smt"] if one_core else m["pct"])
+            scan = scan_budget(int(util[members].sum()), weight, pct)
             hint = 0
             if m["smt"]:
                 cores = m["cpus"]["core"][: self.n_cpus]
@@ -272,7 +285,7 @@ def _live(tasks: NDArray[Any], n_cpus: int, *, hz: int) -> NDArray[Any]:
     for name in ("prev", "next", "in_list", "timer_cpu", "sender", "box", "row", "last_wakee"):
         live[name] = -1
     live["recent"] = -1
-    live["waker"] = -1
+    live["waker"] = live["booked"] = -1
     live["weight"] = 1024
     live["prio"] = 120
     live["allowed"] = -1
@@ -357,12 +370,13 @@ def _sim(
         ("mig_floor", model.floor_cost_ns),
     ):
         g[name] = model.migration_cost_ns if given is None else given
-    forms = {"plain": (0, 0), "slice": (1, 0), "min_granularity": (1, 0), "second": (3, 0)}
+    forms = ("plain", "slice", "min_granularity", "second")
     if model.yield_form not in forms:
         raise UsageError(f"yield form {model.yield_form!r}; one of {', '.join(forms)}")
-    g["yield_form"] = forms[model.yield_form][0]
-    g["penalty"] = g["latency"] // 2 if model.yield_form == "slice" else g["min_gran"]
+    g["yield_form"] = forms.index(model.yield_form)
+    g["yield_moves"] = v >= (6, 12)
     g["free"] = -1
+    g["direct_way"] = sum(int(cost[COSTS.index(name)][0]) for name in DIRECT_WAY)
     cpus = g["cpus"]
     for name in (
         "chosen", "head", "tail", "next_buddy", "last_buddy", "skip_buddy", "due_head", "due_tail",
@@ -373,11 +387,14 @@ def _sim(
         cpus[name] = FAR
     cpus["pace"] = 1024
     # In a machine that has been up for a while few balances find something.
-    cpus["ratio"] = cpus["core_ratio"] = 128
+    ratio = 128 if model.newidle_ratio is None else min(max(model.newidle_ratio, 0), 1024)
+    cpus["ratio"] = cpus["core_ratio"] = cpus["far_ratio"] = ratio
     lb_cost = model.newidle_lb_cost_ns
     # What the kernel times of the longest pull: without the way there and the switch.
     longest = int(cost[COSTS.index("pull")][-1]) * 15 // 16
     cpus["newidle_cost"] = longest if lb_cost is None else lb_cost
+    core_cost = model.newidle_core_lb_cost_ns
+    cpus["core_cost"] = cpus["newidle_cost"] * 3 // 4 if core_cost is None else core_cost
     # Vruntimes may begin below their queue's (a task that is behind).
     cpus["min_v"] = 1 << 40
     return sim

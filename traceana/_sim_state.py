@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["COST", "COSTS", "OP", "QUANTILES", "TASK", "Op", "Start"]
+__all__ = ["COST", "COSTS", "DIRECT_WAY", "OP", "QUANTILES", "TASK", "Op", "Start"]
 
 
 class Op:
@@ -88,23 +88,27 @@ COSTS = (
     "scan",  # looking at one more CPU
     "book",  # the last look to sched_migrate_task (if there is one)
     "show_remote",  # the decision to ttwu_pending being seen; `event` more if it migrates
-    "show_direct",  # the same to nr_running++ being seen, wakeups on a busy CPU of the LLC
+    "show_direct",  # the same to nr_running++, wakeups on a busy CPU; `event` more where one runs
     "wake_remote",  # the waker's own cost, sched_waking to its next instruction
-    "wake_direct",
-    "wake_migrate",  # what a change of CPU adds to it
+    "wake_direct",  # the shortest such wakeup
+    "wake_migrate",  # what a change of CPU adds to wake_remote
     "wake_none",  # a wake of a task that is not asleep
     "ipi",  # booking seen to the idle CPU noticing
     "idle_exit",  # noticing to the enqueue (false_idle included)
     "false_idle",  # up to 6.1: pending flag cleared to nr_running++
     "enqueue",  # nr_running++ to sched_wakeup
     "switch_in",  # sched_wakeup (or a switch-out) to sched_switch
-    "switch_out",  # a task blocks: the dequeue to sched_switch
+    "switch_out",  # a task blocks: the dequeue to sched_switch to another one
+    "switch_idle",  # the same to the idle task, if no other is looked for
     "on_cpu",  # sched_switch to on_cpu being cleared
-    "newidle",  # a newidle balance that finds nothing
+    "newidle",  # a newidle balance before it looks at a domain
     "pull",  # one that pulls a task
     "timer",  # a timer interrupt before it wakes somebody
     "tick",
 )
+
+#: Costs that make the shortest way of a direct wakeup up to its record; ``wake_direct`` holds them.
+DIRECT_WAY = ("look", "book", "show_direct", "event", "enqueue")
 
 #: How many equidistant quantiles (minimum, …, maximum) a cost's distribution is given by.
 QUANTILES = 17

@@ -12,7 +12,7 @@ from typing import Any
 
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_dequeue, pelt_switch
-from traceana._sim_balance_kernels import arrived, may_seek, on_pull, on_seek
+from traceana._sim_balance_kernels import arrived, looks_for_tasks, may_seek, on_pull, on_seek
 from traceana._sim_events_kernels import emit_switch
 from traceana._sim_queue_kernels import (
     charge,
@@ -47,6 +47,7 @@ _RUNNING, _QUEUED, _ASLEEP, _DELAYED = (
 )  # fmt: skip
 _C_EVENT, _C_OUT, _C_IN = COSTS.index("event"), COSTS.index("switch_out"), COSTS.index("switch_in")
 _C_ON_CPU, _C_NEWIDLE, _C_PULL = COSTS.index("on_cpu"), COSTS.index("newidle"), COSTS.index("pull")
+_C_TO_IDLE = COSTS.index("switch_idle")
 #: A CPU that is about to choose looks again for who holds its lock.
 _LOCK = 100
 
@@ -115,7 +116,8 @@ def begin_sleep(
     out = draw(g, _C_OUT)
     k.switch_at = g.now + out
     k.phase = _LEAVE
-    k.at = g.now + min(draw(g, _C_EVENT), out)
+    # nr_running goes down a little behind the record of the run time.
+    k.at = g.now + min(draw(g, _C_EVENT) * 5 // 4, out)
 
 
 @step
@@ -136,9 +138,12 @@ def _choose(g: Any, m: Any, T: Any, P: Any, F: Any, c: int) -> int:
 
 @step
 def _take(g: Any, T: Any, c: int, t: int) -> None:
-    """The chosen task leaves the queue: nobody pulls it any more."""
+    """set_next_entity(): the chosen task leaves the queue, nobody pulls it any more."""
+    e = T[t]
     dequeue(g, T, c, t)
-    T[t].stand = _RUNNING
+    e.stand = _RUNNING
+    e.picked_sum = e.sum_exec
+    e.fresh_deadline = e.deadline
     g.cpus[c].chosen = t
 
 
@@ -163,11 +168,18 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
         k.phase = _SWITCH
         k.at = max(g.now, k.switch_at)
         return
-    k.level = 2
+    k.switch_at = k.clock + draw(g, _C_TO_IDLE)
+    k.level = -1
     k.tried = 0
     k.left_at = g.now
     k.idle_stamp = k.clock
     k.pull_cost = draw(g, _C_PULL)
+    if looks_for_tasks(g, m, c):
+        # update_blocked_averages(), before any domain is looked at.
+        k.level = 2
+        before = draw(g, _C_NEWIDLE)
+        k.switch_at += before
+        k.left_at += before
     _seek_or_idle(g, m, c)
 
 
@@ -175,19 +187,18 @@ def on_leave(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -> 
 def _seek_or_idle(g: Any, m: Any, c: int) -> None:
     """On to the next domain of the newidle balance, or to the idle task.
 
-    A pull takes ``pull_cost`` in all: a fifth to find the queue, up to the half the task is
-    detached (recorded: sched_migrate_task 2.8 µs after nr_running--, 2.7 µs before the switch; each
-    domain that was looked at in vain before adds 0.9).
+    A pull from the LLC takes ``pull_cost`` in all: a quarter to find the queue, a bit less than a
+    half from the detached task's record to the switch. One from the core takes three quarters of
+    that, half as long to find it (recorded, pp6: 6.0 and 4.4 µs; a look in vain 1.5 and 0.77;
+    sched_migrate_task 2.7 before the switch).
     """
     k = g.cpus[c]
     if not arrived(m, c) and may_seek(g, m, c):
         k.phase = _SEEK
-        k.at = g.now + k.pull_cost // 5
+        k.at = max(g.now, k.left_at) + k.pull_cost // (8 if k.level == 2 else 4)
         return
     if k.tried > 0:
         k.switch_at += g.now - k.left_at
-    else:
-        k.switch_at = max(g.now, k.switch_at) + draw(g, _C_NEWIDLE)
     k.phase = _VACANT
     # rq->curr is set this long before the record of the switch.
     k.at = max(g.now, k.switch_at - draw(g, _C_EVENT) * 7 // 10)
@@ -203,7 +214,7 @@ def on_newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -
     if k.phase == _SEEK:
         if on_seek(g, m, T, F, A, c):
             k.phase = _PULL
-            k.at = g.now + k.pull_cost * 3 // 10
+            k.at = g.now + k.pull_cost * (7 if k.level == 2 else 12) // 40
         else:
             _seek_or_idle(g, m, c)
         return
@@ -214,7 +225,7 @@ def on_newidle(g: Any, m: Any, T: Any, P: Any, F: Any, A: Any, E: Any, c: int) -
     _take(g, T, c, t)
     k.clock = g.now
     k.phase = _SWITCH
-    k.at = max(g.now + k.pull_cost // 2, k.switch_at)
+    k.at = max(g.now + k.pull_cost * 9 // 20, k.switch_at)
 
 
 @step
@@ -263,10 +274,8 @@ def on_preempt(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int) -> None:
     T[prev].stand = _QUEUED
     T[prev].state = 0
     T[prev].off_at = FAR
-    dequeue(g, T, c, t)
+    _take(g, T, c, t)
     enqueue(g, T, c, prev)
-    T[t].stand = _RUNNING
-    k.chosen = t
     k.clock = g.now
     g.preemptions += 1
     k.phase = _SWITCH
@@ -299,8 +308,10 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     k.chosen = -1
     emit_switch(g, T, E, c, prev, t, T[prev].state if prev < g.n_tasks else 0)
     g.switches += 1
+    # Interrupts are off until the switch is over, which is when on_cpu is cleared.
+    k.irqs_on = g.now + draw(g, _C_ON_CPU)
     if prev < g.n_tasks:
-        T[prev].off_at = g.now + draw(g, _C_ON_CPU)
+        T[prev].off_at = k.irqs_on
     fair_prev = -1  # one that sleeps has left the sums when it went off the queue
     if prev < g.n_tasks and T[prev].prio >= 100 and P[prev].cpu == c and P[prev].on_rq != 0:
         fair_prev = prev
@@ -320,11 +331,10 @@ def on_switch(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     s.curr_dur = e.dur_avg
     s.curr_flips = e.flips
     e.exec_start = k.clock
-    e.picked_sum = e.sum_exec
-    e.fresh_deadline = e.deadline
     forget(g, c, t)
     if k.tick_at >= FAR:
         k.tick_at = next_tick(g, c)
+    e.booked = -1
     if e.row >= 0:
         if L[e.row].wakee == t:
             L[e.row].run_ts = g.now

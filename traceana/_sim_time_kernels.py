@@ -46,7 +46,7 @@ def arm(g: Any, c: int) -> None:
     k = g.cpus[c]
     at = k.at
     if k.phase <= _RUN:
-        at = min(at, min(k.ipi_at, min(k.tick_at, k.due_at)))
+        at = min(at, max(k.irqs_on, min(k.ipi_at, min(k.tick_at, k.due_at))))
     if k.next == at:
         return
     k.next = at

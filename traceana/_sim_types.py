@@ -80,6 +80,8 @@ class Phase:
     PREEMPT = 15  # schedule() with the current task still runnable
     SEEK = 16  # newidle balance: the busiest queue of a domain is looked for
     PULL = 17  # and a task taken from it
+    CHARGE = 18  # a direct wakeup holds the queue's lock: the current task's run time is told
+    ENTER = 19  # the same has been told of the task that a flush interrupts: it goes on
 
 
 class Stand:
@@ -128,6 +130,7 @@ class Cpu:
     list_tail: int
     flush: int  # what is being taken over of it
     irq: int  # in an interrupt
+    irqs_on: int  # from then on interrupts are let in: the last switch is over
     idle_stamp: int  # rq clock when it last ran out of tasks; avg_idle counts to the next enqueue
 
     wakee: int  # of the wakeup under way
@@ -135,33 +138,42 @@ class Cpu:
     wake_to: int  # CPU chosen
     wake_end: int
     wake_cost: int  # scanning
+    scanned: int  # 1: the scan is over, what it reads is read now
     wake_sync: int
     wake_kind: int  # 0 decided, 1 on_cpu, 2 pinned, 3 delayed, 4 fork
     remote: int
+    found: int  # 1: it found its CPU idle, another one than its own, and does not show yet
 
     idle_since: int
     idle_ns: int
     avg_idle: int
-    newidle_cost: int  # max_newidle_lb_cost of a domain
+    newidle_cost: int  # max_newidle_lb_cost of the LLC's domain
+    core_cost: int  # and of the core's
     calls: int  # NI_RANDOM: tries, finds and the ratio of the LLC's domain
     finds: int
     ratio: int
     core_calls: int  # and of the core's
     core_finds: int
     core_ratio: int
+    far_calls: int  # and of the one beyond the LLC
+    far_finds: int
+    far_ratio: int
     level: int  # domain of the newidle balance: 2 core, 1 LLC, 0 beyond
     source: int  # the CPU that it would pull from
     tried: int  # domains that it has looked at
     try_weight: int
     pull_cost: int
     left_at: int  # when it began
-    balanced: int  # when it was last
-    failed: int  # periodic balances that moved nothing
+    balanced: int  # when its LLC was last, for it
+    balanced_far: int  # and what lies beyond
+    failed: int  # balances of the LLC one after the other that moved nothing
+    failed_far: int
     tick_phase: int
+    rank: int  # its place among the CPUs of its LLC, ascending
 
     episode: int  # row of the truth that the first booking of this idle episode has, -1
-    unseen: int  # bookings that chose it and are not visible
-    first: int  # task whose booking is the first of the idle episode
+    unseen: int  # wakeups that found it idle from elsewhere and are not visible
+    first: int  # task whose booking is the first of those of the idle episode
 
 
 class Live:
@@ -213,12 +225,15 @@ class Live:
     loops: int
     wakes: int  # wakeups of it
     early: int  # tokens it got
+    woken: int  # a delayed sleeper whose wakeup is under way: nobody else wakes it
     state: int  # of its last switch-out
 
     waking_ts: int  # of its last wakeup
     look_ts: int
     show_ts: int
     waker: int
+    from_cpu: int  # CPU of the waker
+    booked: int  # the idle CPU that it was to run on, and did not yet; -1
     row: int  # of the truth, -1 none
 
 
@@ -240,6 +255,9 @@ class Sim:
     free: int  # first free message
     span: int  # length of one loop of the scripts
     window: int  # 0: bookings are seen at once
+    nohz_jiffy: int  # when CPUs without a tick were last balanced
+    overload: int  # rd->overload: a CPU has had two tasks since a balance last found none
+    direct_way: int  # shortest way of a direct wakeup to its record, part of wake_direct
     smt_slow: int  # 1024: none
 
     eevdf: int
@@ -252,7 +270,8 @@ class Sim:
     gate_pending: int
     refresh: int  # SIS_UTIL: nr_idle_scan is renewed
     hint: int
-    yield_form: int
+    yield_form: int  # 1, 2: the yielder's vruntime moves by a slice, a min granularity; 3 "second"
+    yield_moves: int  # EEVDF, since 6.12: sched_yield() moves the vruntime to the deadline
 
     hz: int
     tick: int
@@ -263,7 +282,6 @@ class Sim:
     mig_newidle: int
     mig_hot: int
     mig_floor: int
-    penalty: int  # yield_to: what the yielder's vruntime is moved by, ns
 
     stuck: int  # scripts that went round without using time
     switches: int
@@ -330,9 +348,10 @@ EVENT = np.dtype(
     )
 )
 
-#: A booking that met another on a CPU that looked idle, or that was met. `episode` is the row of
-#: the first one; `kind` 0 strict (the earlier one was not visible), 1 the false-idle window of
-#: kernels up to 6.1, -1 the first itself.
+#: A booking that met another on a CPU that looked idle, or that was met; bookings of the waker's
+#: own CPU, which need not look idle, are none. `episode`: row of the one that looked first; `kind`:
+#: 0 one that looked earlier was not visible, 1 all were (the false-idle window of kernels up to
+#: 6.1), -1 the first itself. Which of them came second: ``_sim_truth``.
 TRUTH = np.dtype(
     (
         np.record,
@@ -340,7 +359,7 @@ TRUTH = np.dtype(
             [
                 (name, "i8")
                 for name in (
-                    "episode", "kind", "cpu", "wakee", "waker", "waking_ts", "look_ts",
+                    "episode", "kind", "cpu", "wakee", "waker", "this_cpu", "waking_ts", "look_ts",
                     "visible_ts", "wakeup_ts", "run_ts",
                 )
             ]

@@ -16,7 +16,15 @@ from typing import Any
 from traceana._jit import step
 from traceana._pelt_kernels import pelt_enqueue, pelt_new, task_h_load
 from traceana._sim_events_kernels import emit_migrate, emit_wakeup, emit_waking
-from traceana._sim_queue_kernels import charge, enqueue, place, preempts
+from traceana._sim_queue_kernels import (
+    arrive,
+    charge,
+    dequeue,
+    enqueue,
+    keep_lag,
+    place,
+    preempts,
+)
 from traceana._sim_state import COSTS
 from traceana._sim_time_kernels import arm, draw
 from traceana._sim_types import FAR, Phase, Stand
@@ -29,13 +37,14 @@ __all__ = [
     "begin_wake",
     "do_enqueue",
     "on_book",
+    "on_charge",
     "on_look",
     "on_show",
     "on_wakeup",
 ]
 
-_LOOK, _BOOK, _SHOW, _WAKEUP, _WAKE_END = (
-    Phase.LOOK, Phase.BOOK, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END,
+_LOOK, _BOOK, _CHARGE, _SHOW, _WAKEUP, _WAKE_END = (
+    Phase.LOOK, Phase.BOOK, Phase.CHARGE, Phase.SHOW, Phase.WAKEUP, Phase.WAKE_END,
 )  # fmt: skip
 _QUEUED, _ASLEEP, _WAKING, _DELAYED = Stand.QUEUED, Stand.ASLEEP, Stand.WAKING, Stand.DELAYED
 _C_LOOK, _C_SCAN, _C_BOOK = COSTS.index("look"), COSTS.index("scan"), COSTS.index("book")
@@ -44,8 +53,10 @@ _C_REMOTE, _C_DIRECT = COSTS.index("wake_remote"), COSTS.index("wake_direct")
 _C_MIGRATE, _C_IPI = COSTS.index("wake_migrate"), COSTS.index("ipi")
 _C_ENQUEUE, _C_EVENT = COSTS.index("enqueue"), COSTS.index("event")
 _DECIDED, _ON_CPU, _PINNED, _KIND_DELAYED, _FORK = range(5)
-_S_CORE, _S_REST, _S_CPU = Step.CORE, Step.CORE_REST, Step.CPU
-_S_BUDGET, _S_FALLBACK = Step.BUDGET, Step.FALLBACK
+_S_SIBLING = Step.SIBLING
+_S_CORE, _S_CPU, _S_BUDGET, _S_FALLBACK = Step.CORE, Step.CPU, Step.BUDGET, Step.FALLBACK
+#: In looks at a CPU: what comes before a scan, before a search for an idle core, and a core.
+_SCAN_BEGINS, _CORES_BEGIN, _CORE_LOOKS = 5, 3, 3
 _IDLE_POLICY = 5
 #: A task that has been moved counts as never having run.
 _COLD = -(1 << 60)
@@ -87,6 +98,7 @@ def add_nr(g: Any, m: Any, T: Any, c: int, t: int, by: int) -> None:
     s.nr += by
     if by > 0 and s.nr == 2:
         g.over[s.llc] += 1
+        g.overload = 1
     elif by < 0 and s.nr == 1:
         g.over[s.llc] -= 1
     if T[t].policy == _IDLE_POLICY:
@@ -95,15 +107,28 @@ def add_nr(g: Any, m: Any, T: Any, c: int, t: int, by: int) -> None:
 
 
 @step
-def do_enqueue(
-    g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, c: int, t: int, on: int, new: int
-) -> None:
-    """enqueue_task() of a task that wakes; run time of the current one is recorded on CPU `on`."""
-    charge(g, T, E, c, on)
+def _requeue_delayed(g: Any, T: Any, c: int, t: int) -> None:
+    """requeue_delayed_entity(), since 6.12: it is still queued; what it is owed by now is forgotten
+    (DELAY_ZERO), so it is placed anew at the average.
+    """
     e = T[t]
+    keep_lag(g, T, c, t)
+    e.stand = _QUEUED
+    if e.lag <= 0:
+        return
+    e.lag = 0
+    dequeue(g, T, c, t)
+    place(g, T, c, t, 0, 0)
+    enqueue(g, T, c, t)
+
+
+@step
+def do_enqueue(g: Any, m: Any, T: Any, P: Any, F: Any, c: int, t: int, new: int) -> None:
+    """enqueue_task() of a task that wakes; the run time of the current one has been told."""
+    e = T[t]
+    e.woken = 0
     if e.stand == _DELAYED:
-        # Since 6.12: it is still queued; what it is owed is forgotten (DELAY_ZERO).
-        e.stand = _QUEUED
+        _requeue_delayed(g, T, c, t)
         m.cpus[c].delayed -= 1
         return
     if e.moved != 0:
@@ -117,11 +142,7 @@ def do_enqueue(
         else:
             pelt_enqueue(P, t, F, c, g.now)
     e.stand = _QUEUED
-    if g.cpus[c].queued == 0 and g.cpus[c].curr >= g.n_tasks:
-        # schedule() will skip its clock update (rq_clock_skip_update()): the task's run time
-        # counts from here.
-        g.cpus[c].clock = g.now
-    enqueue(g, T, c, t)
+    arrive(g, T, c, t)
 
 
 @step
@@ -135,12 +156,16 @@ def begin_wake(g: Any, T: Any, E: Any, c: int, t: int, sync: int) -> None:
         k.wake_kind = _DECIDED
     else:
         k.wake_kind = _KIND_DELAYED
+        e.woken = 1
     e.waking_ts = g.now
     e.wakes += 1
     e.waker = k.curr
+    e.from_cpu = c
     k.wakee = t
+    k.found = 0
     k.wake_from = g.now
     k.wake_cost = 0
+    k.scanned = 0
     k.wake_sync = sync
     k.phase = _LOOK
     k.at = g.now + draw(g, _C_LOOK)
@@ -160,19 +185,34 @@ def _record_wakee(g: Any, T: Any, waker: int, t: int) -> None:
 
 
 @step
-def _scanned(m: Any, w: Any, cpu: int) -> int:
-    """About how many CPUs the search looked at, beyond the first few."""
-    if w.step < _S_CORE:
+def _scanned(g: Any, m: Any, w: Any, cpu: int) -> int:
+    """How long the search took beyond the shortest that moves a task, in looks at a CPU ("scan").
+
+    From when each step reads what (``_replay_changes.Offsets``, measured on 6.1; a look takes 63
+    ns): the shortest takes recent_used_cpu; a sibling is read 50 ns behind that, the scan begins
+    295 behind it, the search for an idle core 200, and takes 190 a core.
+    """
+    if w.step == _S_SIBLING:
+        return 1
+    if w.step < _S_CORE or w.step > _S_FALLBACK:
         return 0
     llc = m.llcs[m.cpus[w.target].llc]
-    if w.step == _S_CPU or w.step == _S_CORE:
-        ahead = cpu - w.target
-        return ahead if ahead > 0 else ahead + llc.weight
+    threads = 1
+    o = m.cpus[w.target].next_sibling
+    while o != w.target:
+        threads += 1
+        o = m.cpus[o].next_sibling
+    cores = llc.weight // threads
+    ahead = g.cpus[cpu].rank - g.cpus[w.target].rank
+    if ahead <= 0:
+        ahead += llc.weight
+    if w.step == _S_CPU:
+        return _SCAN_BEGINS + ahead
     if w.step == _S_BUDGET:
-        return max(llc.nr_idle_scan, 0)
-    if w.step == _S_REST or w.step == _S_FALLBACK:
-        return llc.weight
-    return 0
+        return _SCAN_BEGINS + max(llc.nr_idle_scan, 0)
+    if w.step == _S_CORE:
+        return _CORES_BEGIN + _CORE_LOOKS * min(ahead, cores)
+    return _CORES_BEGIN + _CORE_LOOKS * cores
 
 
 @step
@@ -180,13 +220,18 @@ def _ask(
     g: Any, m: Any, w: Any, T: Any, P: Any, F: Any, A: Any, c: int, p: Any, decide: Any,
     mainline: Any,
 ) -> int:  # fmt: skip
-    """Let the rule decide; what the kernel changes beside is changed."""
+    """Let the rule decide; what the kernel changes beside is changed.
+
+    A scan reads CPUs one by one: how long it goes on is found by deciding at its begin, what it
+    finds by deciding again when it is over (-1 until then).
+    """
     k = g.cpus[c]
     t = k.wakee
     a = k.curr
     e = T[t]
     o = T[a]
-    _record_wakee(g, T, a, t)
+    if k.scanned == 0:
+        _record_wakee(g, T, a, t)
     prev = e.cpu
     w.ts = g.now
     w.waker = a
@@ -223,6 +268,12 @@ def _ask(
     if cpu < 0:
         cpu, _ = mainline(w, m, p)
     m.booked_counts = 0
+    if k.scanned == 0:
+        steps = _scanned(g, m, w, cpu)
+        if steps > 0:
+            k.scanned = draw(g, _C_SCAN) * steps
+            if k.scanned > 0:
+                return -1
     if w.hint_cleared != 0:
         m.llcs[m.cpus[w.target].llc].idle_core = 0
     e.recent = w.recent_after
@@ -234,7 +285,6 @@ def _ask(
             if allowed_on(T, A, t, cpu):
                 break
             cpu = other
-    k.wake_cost += draw(g, _C_SCAN) * _scanned(m, w, cpu)
     return cpu
 
 
@@ -267,6 +317,7 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
     row.cpu = cpu
     row.wakee = task
     row.waker = e.waker
+    row.this_cpu = e.from_cpu
     row.waking_ts = e.waking_ts
     row.look_ts = e.look_ts
     row.visible_ts = e.show_ts
@@ -278,10 +329,13 @@ def _note_truth(g: Any, T: Any, L: Any, task: int, episode: int, kind: int, cpu:
 
 @step
 def _book_idle(g: Any, m: Any, T: Any, L: Any, d: int, t: int) -> None:
-    """Keep account of the bookings of an idle CPU: which one meets another."""
+    """Keep account of the bookings of an idle CPU by others: which one meets another."""
     k = g.cpus[d]
-    if k.first < 0:
+    T[t].booked = d
+    if k.first < 0 or T[k.first].booked != d:
+        # None yet, or it was pulled elsewhere and has run there.
         k.first = t
+        k.episode = -1
         return
     kind = 0 if k.unseen > 0 else 1
     if kind == 0:
@@ -304,20 +358,21 @@ def on_look(
     e = T[t]
     home = e.cpu
     e.show_ts = -1
-    if k.wake_kind == _KIND_DELAYED:
+    if k.wake_kind == _KIND_DELAYED and e.off_at <= g.now:
+        # ttwu_runnable(): the queue's lock is there once the switch away from the task is over.
         if e.stand == _DELAYED:
             k.wake_to = home
             k.remote = 0
-            k.wake_end = k.wake_from + draw(g, _C_DIRECT)
-            k.phase = _SHOW
+            k.phase = _CHARGE
             k.at = g.now + draw(g, _C_SHOW_D)
             return
         # Its CPU has dequeued it meanwhile.
         k.wake_kind = _DECIDED
         e.stand = _WAKING
     if e.off_at > g.now:
-        apart = m.cpus[home].llc != m.cpus[c].llc
-        if home != c and (apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)):
+        apart = m.cpus[home].llc != m.cpus[c].llc and g.wakelist >= 0
+        listed = apart or (g.wakelist >= 1 and m.cpus[home].nr == 0)
+        if home != c and listed and k.wake_kind != _KIND_DELAYED:
             # Step 6: it goes on the list of the CPU that is still switching away from it.
             k.wake_kind = _ON_CPU
             k.wake_to = home
@@ -331,7 +386,6 @@ def on_look(
         k.at = until
         return
     e.look_ts = g.now
-    searched = 0
     only = _only_cpu(g, T, A, t)
     if only >= 0:
         k.wake_kind = _PINNED
@@ -339,16 +393,19 @@ def on_look(
     elif e.prio < 100:
         k.wake_to = _real_time_cpu(g, m, T, A, t)
     else:
-        before = k.wake_cost
         k.wake_to = _ask(g, m, w, T, P, F, A, c, p, decide, mainline)
         d = k.wake_to
-        if idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
+        if d < 0:
+            k.wake_cost += k.scanned
+            k.at = g.now + k.scanned
+            return
+        if d != c and idle_cpu(m, d) and (g.window != 0 or m.cpus[d].booked == 0):
             _book_idle(g, m, T, L, d, t)
-        searched = k.wake_cost - before
-    g.cpus[k.wake_to].unseen += 1
+            k.found = 1
+            g.cpus[d].unseen += 1
     m.cpus[k.wake_to].booked += 1
     k.phase = _BOOK
-    k.at = g.now + searched + draw(g, _C_BOOK)
+    k.at = g.now + draw(g, _C_BOOK)
 
 
 @step
@@ -358,10 +415,8 @@ def on_book(g: Any, m: Any, T: Any, E: Any, c: int) -> None:
     t = k.wakee
     e = T[t]
     d = k.wake_to
-    own = 0
-    own_event = 0
-    if d != e.cpu:
-        own_event = 1
+    moved = d != e.cpu
+    if moved:
         emit_migrate(g, T, E, c, t, e.cpu, d)
         g.migrations += 1
         if m.cpus[d].llc != m.cpus[e.cpu].llc:
@@ -371,18 +426,33 @@ def on_book(g: Any, m: Any, T: Any, E: Any, c: int) -> None:
             e.moved = 1
         e.exec_start = _COLD
         e.cpu = d
-        own = draw(g, _C_MIGRATE)
-    apart = m.cpus[d].llc != m.cpus[c].llc
+    apart = m.cpus[d].llc != m.cpus[c].llc and g.wakelist >= 0
     k.remote = 0
     if d != c and (apart or (g.wakelist == 2 and m.cpus[d].nr == 0)):
         k.remote = 1
-    own += k.wake_cost + draw(g, _C_REMOTE if k.remote != 0 else _C_DIRECT)
-    k.wake_end = k.wake_from + own
+        k.wake_end = k.wake_from + k.wake_cost + draw(g, _C_REMOTE)
+        if moved:
+            k.wake_end += draw(g, _C_MIGRATE)
+        k.phase = _SHOW
+        k.at = g.now + draw(g, _C_SHOW_R)
+    else:
+        k.phase = _CHARGE
+        k.at = g.now + draw(g, _C_SHOW_D)
+    if moved:
+        k.at += draw(g, _C_EVENT)  # recording sched_migrate_task
+
+
+@step
+def on_charge(g: Any, T: Any, E: Any, c: int) -> None:
+    """The lock of the queue is held: update_curr() tells the run time of who runs there.
+
+    Its record comes before the enqueue, and so before nr_running++ (section 7.8).
+    """
+    k = g.cpus[c]
     k.phase = _SHOW
-    show = draw(g, _C_SHOW_R if k.remote != 0 else _C_SHOW_D)
-    if own_event != 0:
-        show += draw(g, _C_EVENT)  # recording sched_migrate_task
-    k.at = g.now + show
+    k.at = g.now
+    if charge(g, T, E, k.wake_to, c):
+        k.at += draw(g, _C_EVENT)
 
 
 @step
@@ -397,7 +467,8 @@ def on_show(g: Any, m: Any, T: Any, L: Any, c: int) -> None:
     if e.row >= 0 and L[e.row].wakee == t:
         L[e.row].visible_ts = g.now
     booked = k.wake_kind == _DECIDED or k.wake_kind == _PINNED
-    if booked:
+    if k.found != 0:
+        k.found = 0
         o.unseen -= 1
     if k.remote != 0:
         m.cpus[d].pending = 1
@@ -437,7 +508,7 @@ def on_wakeup(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     if k.wake_kind == _KIND_DELAYED and T[t].stand != _DELAYED:
         # Dequeued for good between look and lock: it is queued anew.
         add_nr(g, m, T, d, t, 1)
-    do_enqueue(g, m, T, P, F, E, d, t, c, new)
+    do_enqueue(g, m, T, P, F, d, t, new)
     if preempts(g, T, d, t):
         o.resched = 1
         if d != c:
@@ -448,4 +519,7 @@ def on_wakeup(g: Any, m: Any, T: Any, P: Any, F: Any, E: Any, L: Any, c: int) ->
     if T[t].row >= 0 and L[T[t].row].wakee == t:
         L[T[t].row].wakeup_ts = g.now
     k.phase = _WAKE_END
-    k.at = max(g.now, k.wake_end)
+    k.at = g.now
+    if new == 0:
+        # What its way took longer than the shortest does not shorten what lies behind it.
+        k.at += max(draw(g, _C_DIRECT) - g.direct_way, 0)

@@ -11,11 +11,23 @@ from traceana import _workload_kernels as k
 from traceana import pelt, schema
 from traceana import topology as topo
 from traceana._sim_state import OP, QUANTILES, Op, Start
-from traceana._workload_clean import REFERENCE, WakeCosts, clean, measure_wakes
+from traceana._workload_channels import add_channels
+from traceana._workload_clean import (
+    NEWIDLE_NS,
+    REFERENCE,
+    WakeCosts,
+    clean,
+    measure_wakes,
+    scale_of,
+    ways_of,
+)
+from traceana._workload_flips import idle_flips, own_flips, start_flips, told_wide
+from traceana._workload_lag import start_lags
 from traceana._workload_marks import TIMER_NS, Mark, Marks, Stretches, make_marks, make_stretches
+from traceana._workload_newidle import measure_newidle, with_sources
 from traceana._workload_servers import add_pair_tokens, add_requests
 from traceana.columns import EventColumns
-from traceana.replay import Replay
+from traceana.replay import Replay, Told, Verdicts
 from traceana.workload import Workload, tables
 
 if TYPE_CHECKING:
@@ -32,9 +44,16 @@ Array = npt.NDArray[Any]
 #: From a dequeue to its sched_switch, and what a record of an interrupt takes besides recording
 #: it, where recording takes REFERENCE ns.
 _LEAVE_NS, _IRQ_NS = 1700, 300
+#: A switch to idle without a newidle balance takes at most this much of the shortest ones.
+_STRAIGHT = 1.25
+#: One that has looked at a domain takes more than this longer, where recording takes REFERENCE ns.
+_SEEK_NS = 850
 _OUTCOMES = (
     "remote", "direct", "none", "remote_migrate", "direct_migrate", "none_migrate",
 )  # fmt: skip
+
+
+_BEHIND = tuple(f"behind_{name}" for name in _OUTCOMES)
 
 
 def build(cap: Capture) -> Workload:
@@ -46,28 +65,51 @@ def build(cap: Capture) -> Workload:
     if whole.study is not None:
         keep = (events.ts >= timeline.first_ts) & (events.ts <= timeline.last_ts)
         events = events.take(keep)
-    cost = cap.event_cost_ns or REFERENCE
-    scale = min(max(cost / REFERENCE, 0.05), 4.0)
-    leave_ns, irq_ns = round(_LEAVE_NS * scale), round(_IRQ_NS * scale) + cost
+    scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
+    leave_ns, irq_ns = round(_LEAVE_NS * scale), round((_IRQ_NS + REFERENCE) * scale)
     stretches = make_stretches(timeline, events, leave_ns)
+    core = topo.as_arrays(cap.topology, len(timeline.raw["cpus"])).core
+    stretches = with_sources(stretches, events, core)
     replay = Replay(cap, timeline)
     marks = make_marks(
         timeline, stretches, _sync(timeline, replay), irq_ns, round(TIMER_NS * scale)
     )
-    wakes = measure_wakes(marks, cap.event_cost_ns)
+    ways = ways_of(marks, timeline.raw["wakeups"])
+    wakes = measure_wakes(marks, scale, ways)
     waker = timeline.raw["wakeups"]["current"].astype(np.int64)
-    marks, asked = add_requests(marks, waker, timeline.first_ts)
-    marks, passed = add_pair_tokens(marks, waker, timeline.first_ts)
-    marks.counts.update(asked, inferred=asked["inferred"] + passed)
+    woken = _instants(timeline)
+    marks, channels = add_channels(
+        marks, _costs(marks, wakes, ways), waker, woken, timeline.first_ts
+    )
+    marks, asked = add_requests(marks, waker, timeline.first_ts, channels)
+    marks, passed = add_pair_tokens(marks, waker, timeline.first_ts, channels)
+    told = channels.counts
+    marks.counts.update(
+        asked,
+        channels=told["channels"],
+        sent=asked["sent"] + told["channel_sent"],
+        inferred=asked["inferred"] + told["channel_inferred"] + passed,
+    )
     n = len(timeline.raw["tasks"])
-    op, at_mark, first, end = _write(marks, wakes, n)
+    op, at_mark, first, end = _write(marks, wakes, ways_of(marks, timeline.raw["wakeups"]), n)
     before = int(op[op[:, 0] == Op.RUN, 3].sum())
     main = int(wakes.n.argmax())
     outliers = clean(op, at_mark, first[end > first], marks.outcome, main)
     op, when, first, end = _close(op, at_mark, first, end, marks, timeline)
-    return _workload(
+    made = _workload(
         cap, timeline, stretches, marks, wakes, replay, op, when, first, end, before, outliers
     )
+    room = np.zeros(n, np.int64)
+    room[: len(channels.room)] = channels.room
+    alive = (end > first) & (timeline.raw["tasks"]["pid"] > 0)
+    made.tasks["tokens"] = room[alive]
+    return made
+
+
+def _instants(timeline: Timeline) -> Array:
+    """When each wakeup was begun, or, where that is not known, was seen to be over (int64[n])."""
+    w = timeline.raw["wakeups"]
+    return np.where(w["waking"] != NULL, w["waking"], w["wakeup"]).astype(np.int64)
 
 
 def _sync(timeline: Timeline, replay: Replay) -> Array:
@@ -89,15 +131,23 @@ def _sync(timeline: Timeline, replay: Replay) -> Array:
     return out
 
 
-def _write(marks: Marks, wakes: WakeCosts, n_tasks: int) -> tuple[Array, Array, Array, Array]:
+def _costs(marks: Marks, wakes: WakeCosts, ways: Array) -> Array:
+    """What the wakeup of each mark took its waker, ns (int64[n])."""
+    known = marks.outcome >= 0
+    return np.where(known, ways + wakes.ns[np.maximum(marks.outcome, 0)], 0).astype(np.int64)
+
+
+def _write(
+    marks: Marks, wakes: WakeCosts, ways: Array, n_tasks: int
+) -> tuple[Array, Array, Array, Array]:
     rows = 2 * len(marks.table) + n_tasks + 1
     op = np.zeros((rows, 4), np.int64)
     at_mark = np.full(rows, -1, np.int64)
     first = np.zeros(n_tasks, np.int64)
     end = np.zeros(n_tasks, np.int64)
-    costs = np.where(marks.outcome >= 0, wakes.ns[np.maximum(marks.outcome, 0)], 0)
+    costs = _costs(marks, wakes, ways)
     write: Any = k.write_scripts
-    used = write(marks.table, costs.astype(np.int64), op, at_mark, first, end)
+    used = write(marks.table, costs, op, at_mark, first, end)
     return op[:used].copy(), at_mark[:used].copy(), first, end
 
 
@@ -169,10 +219,19 @@ def _workload(
     tasks["op"] = first[alive]
     _stand(tasks, alive, timeline, stretches, script, when, machine.n_cpus)
     allowed = _allowed(tasks, alive, timeline, replay, machine.n_cpus)
+    own = own_flips(timeline)
+    verdicts = replay.verdicts
+    if cap.start_state is None:
+        tasks["flips"], verdicts = _flips(timeline, replay, own, alive)
     _memory(tasks, alive, index, cap, timeline, replay)
+    tasks["vruntime"] = start_lags(
+        timeline.raw["slices"], tasks["state"], np.asarray(alive), machine.n_cpus
+    )
     names = [c or "" for c in timeline.tasks.column("comm").take(alive).to_pylist()]
     counts = dict(marks.counts)
     counts["lost"] = int((timeline.raw["cpus"]["events"] * 0).sum()) + int(cap.lost.events or 0)
+    scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
+    leaves = _kinds_of_leaves(stretches, scale)
     cpu_ns = int((stretches.out - stretches.start).sum())
     leaving = int((stretches.out - stretches.end).sum())
     irq = int(marks.table[marks.table[:, Mark.WHAT] == Mark.IRQ, Mark.VALUE].sum())
@@ -193,18 +252,38 @@ def _workload(
         counts=counts,
         accounts=accounts,
         wake_ns={
-            name: (int(wakes.ns[i]), int(wakes.n[i]), bool(wakes.measured[i]))
-            for i, name in enumerate(_OUTCOMES)
+            name: (int(ns[i]), int(wakes.n[i]), bool(wakes.measured[i]))
+            for ns, names in ((wakes.way + wakes.ns, _OUTCOMES), (wakes.ns, _BEHIND))
+            for i, name in enumerate(names)
         },
-        budgets=_budgets(timeline, replay),
-        leaves={name: _leaves(stretches, i) for i, name in enumerate(("idle", "task", "pulled"))},
+        budgets=_budgets(timeline, replay, verdicts),
+        idle_flips=idle_flips(timeline, own, machine.n_cpus),
+        newidle=_newidle(leaves, stretches, timeline, scale),
+        leaves={name: _leaves(took) for name, took in leaves.items()},
     )
 
 
-def _budgets(timeline: Timeline, replay: Replay) -> list[int]:
+def _flips(timeline: Timeline, replay: Replay, own: Array, alive: Array) -> tuple[Array, Verdicts]:
+    """wakee_flips at the begin, and what outcomes say where these make wakeups wide."""
+    flips = start_flips(timeline, replay, own)
+    w = timeline.raw["wakeups"][replay.rows]
+    known = (w["current"] >= 0) & (w["wakee"] >= 0)
+    wide = known & told_wide(
+        flips,
+        np.maximum(w["current"], 0),
+        np.maximum(w["wakee"], 0),
+        replay.llc_weight()[w["this_cpu"]],
+    )
+    verdicts = replay.verdicts
+    if wide.any():
+        verdicts = replay.settle(Told(wide=wide), explore=False)
+    return flips[alive], verdicts
+
+
+def _budgets(timeline: Timeline, replay: Replay, verdicts: Verdicts) -> list[int]:
     """nr_idle_scan per LLC at the begin: the middle of what wakeups of the first 5 ms taught."""
     _, llc = replay.core_and_llc()
-    asks = replay.verdicts.asks
+    asks = verdicts.asks
     early = asks["ts"] <= timeline.first_ts + _EARLY_NS
     out = []
     for row in range(int(llc.max()) + 1):
@@ -214,9 +293,40 @@ def _budgets(timeline: Timeline, replay: Replay) -> list[int]:
     return out
 
 
-def _leaves(s: Stretches, follows: int) -> tuple[list[int], int]:
+def _kinds_of_leaves(s: Stretches, scale: float) -> dict[str, Array]:
+    """Times from a dequeue to its sched_switch, by what follows; of those to idleness apart those
+    that went straight there and those that looked for a task of another CPU in vain.
+    """
+    took, told = s.out - s.end, s.told & s.sleeps
+    idle = took[told & (s.follows == 0)]
+    straight = idle[idle <= _STRAIGHT * np.percentile(idle, 5)] if len(idle) else idle
+    longest = np.median(straight) + _SEEK_NS * scale if len(idle) else 0
+    return {
+        "task": took[told & (s.follows == 1)],
+        "pulled": took[told & (s.follows == 2)],
+        "pulled_core": took[told & (s.follows == 3)],
+        "idle": straight,
+        "sought": idle[idle > longest],
+        "all_idle": idle,
+    }
+
+
+def _newidle(
+    leaves: dict[str, Array], s: Stretches, timeline: Timeline, scale: float
+) -> tuple[int, int, int]:
+    """See ``Workload.newidle``."""
+    if not len(leaves["idle"]):
+        return -1, -1, -1
+    straight = float(np.median(leaves["idle"]))
+    tried = NEWIDLE_NS * scale / 2
+    if len(leaves["task"]) and straight > np.median(leaves["task"]) + tried:
+        straight -= 2 * tried  # even the shortest have tried
+    found = measure_newidle(s, timeline, straight + tried, scale)
+    return found.gate, found.near, found.average
+
+
+def _leaves(took: Array) -> tuple[list[int], int]:
     """Quantiles of the time from a dequeue to its sched_switch, and of how many."""
-    took = (s.out - s.end)[s.told & s.sleeps & (s.follows == follows)]
     if not len(took):
         return [0] * QUANTILES, 0
     ends = np.linspace(1, 97, QUANTILES)
@@ -291,13 +401,15 @@ def _memory(
     """What the kernel remembered of each task at the begin: averages, flips, recent CPU.
 
     From the start state where there is one; else dur_avg is the last value that the capture shows
-    (the average of 8 sleeps: the begin's value is forgotten soon), and flips are unknown.
+    (the average of 8 sleeps: the begin's value is forgotten soon), and flips are as inferred.
     """
     raw = timeline.raw["tasks"]
     dur = timeline.tasks.column("dur_avg_ns").to_pandas().fillna(0).to_numpy(np.int64)
     tasks["dur_avg"] = dur[alive]
+    tasks["flips_ts"] = timeline.first_ts
     span = max(timeline.last_ts - timeline.first_ts, 1)
-    busy = raw["rt_sw"][alive]
+    # Load tracking counts run time as sched_stat_runtime tells it: from the enqueue on an idle CPU.
+    busy = np.maximum(raw["rt"], raw["rt_sw"])[alive]
     tasks["util"] = np.clip(busy * 1024 // span, 0, 1024)
     asks = replay.verdicts.asks
     wakee = timeline.raw["wakeups"]["wakee"][replay.rows]

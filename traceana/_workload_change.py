@@ -67,6 +67,9 @@ def cut(workload: Workload, window: tuple[int, int]) -> Workload:
         # A task whose fork lies ahead is not born.
         forked = np.flatnonzero((code == Op.FORK) & (time >= begin) & (time < end))
         state[workload.script["task"][forked]] = Start.UNBORN
+        # Who has room for messages takes it, even if it waited for some when it was recorded.
+        asleep_with_room = (state == Start.ASLEEP) & (tasks["tokens"] > 0)
+        state[asleep_with_room] = Start.QUEUED
     # Whoever does nothing in the window either slept through it or ran through it.
     rest = np.flatnonzero(lone)
     extra = np.zeros(len(rest), script.dtype)
@@ -85,7 +88,7 @@ def cut(workload: Workload, window: tuple[int, int]) -> Workload:
     stop[rest] = first[rest] + 1
     out["first"], out["end"], out["op"] = first, stop, first
     out["loop"] = np.where(tasks["loop"] < 0, -1, first)
-    out["state"], out["left"], out["tokens"] = state, -1, 0
+    out["state"], out["left"] = state, -1
     if begin > workload.begin_ns and len(kept_at):
         # Of a delay that had begun, what was left of it.
         napping = asleep & (code[old] == Op.NAP) & ~lone & (woken[old] != NULL)

@@ -13,16 +13,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traceana import schema
 from traceana._sim_state import Op
 from traceana._workload_marks import Mark, Marks, Outcome
 
-__all__ = ["DEFAULT_WAKE_NS", "WakeCosts", "clean", "measure_wakes"]
+__all__ = [
+    "DEFAULT_WAKE_NS",
+    "NEWIDLE_NS",
+    "REFERENCE",
+    "WakeCosts",
+    "clean",
+    "measure_wakes",
+    "scale_of",
+    "ways_of",
+]
 
 Array = npt.NDArray[Any]
-#: sched_waking to the waker's next instruction, by Outcome, where recording an event takes
-#: REFERENCE ns (Linux 6.1: measured on captures whose wakers sleep at once).
-DEFAULT_WAKE_NS = (1940, 4000, 1900, 2920, 5100, 1900)
+NULL = -(2**63)
+#: The last record of a wakeup on its waker's CPU to the waker's next instruction, by Outcome, where
+#: recording an event takes REFERENCE ns (Linux 6.1: captures whose wakers sleep at once); and how
+#: long the way to that record is where none is seen.
+DEFAULT_WAKE_NS = (1940, 1500, 1900, 1850, 1500, 1900)
+_DEFAULT_WAY_NS = (0, 2550, 0, 860, 3300, 0)
 REFERENCE = 820
+#: There, update_blocked_averages(): a switch to idle takes so much longer if a newidle balance is
+#: tried.
+NEWIDLE_NS = 450
+#: There, the shortest ways of wakeups: to sched_migrate_task; to sched_wakeup of an idle CPU, and
+#: of the waker's own, both without a migration.
+_WAYS_NS = (860, 1944, 2400)
 #: An outcome's cost is what this share of its wakeups undercut …
 _SHORTEST = 2
 #: … if that is not so much more than the default: then the wakers went on to work of their own.
@@ -41,33 +60,91 @@ _RARE = 0.06
 
 @dataclass(frozen=True)
 class WakeCosts:
-    """ns by Outcome: what a wakeup takes its waker; ``n`` wakeups measured, ``measured`` or not."""
+    """What a wakeup takes its waker, ns by Outcome.
+
+    ``ns`` behind the last record of it on the waker's CPU, ``way`` the shortest way to that from
+    sched_waking; ``n`` wakeups seen, ``measured`` or not.
+    """
 
     ns: Array
     n: Array
     measured: Array
+    way: Array
 
 
-def measure_wakes(marks: Marks, event_cost_ns: int | None) -> WakeCosts:
-    """What a wakeup costs its waker, by outcome.
+def scale_of(event_cost_ns: int | None, w: Array) -> float:
+    """How much longer than on the machine of the known offsets everything takes.
 
-    Of each wakeup the time to the next thing that its waker does is known: the cost, and the
-    waker's own work. The shortest show the cost of the commonest outcome; how much more another
-    outcome costs is the difference between the lowest tenths of the same waker, wakee and next
-    thing: above these lies how many CPUs were looked at, which the model counts by itself.
+    By what recording an event costs; that is only bounded from above by what is recorded one after
+    the other, so nothing that is known as a whole may come out longer than it was.
+
+    Parameters
+    ----------
+    w : rows of wakeups
+    """
+    scale = (event_cost_ns or REFERENCE) / REFERENCE
+    w = w[(w["kind"] == schema.WakeKind.DECIDED) & (w["context"] == schema.WakeContext.TASK)]
+    w = w[(w["waking"] != NULL) & (w["wakeup"] != NULL)]
+    stays = w["mig"] == NULL
+    remote = w["queueing"] == schema.Queueing.REMOTE
+    own = (w["queueing"] == schema.Queueing.DIRECT) & (w["placed"] == w["this_cpu"])
+    ways = (
+        (w["mig"] - w["waking"])[~stays],
+        (w["wakeup"] - w["waking"])[stays & remote & (w["placed_idle"] == 1)],
+        (w["wakeup"] - w["waking"])[stays & own],
+    )
+    for took, there in zip(ways, _WAYS_NS, strict=True):
+        if len(took) >= _FEW:
+            scale = min(scale, float(np.percentile(took, _SHORTEST)) / there)
+    return min(max(scale, 0.05), 4.0)
+
+
+def ways_of(marks: Marks, w: Array) -> Array:
+    """From each waking to the last record of the wakeup on the waker's CPU, ns (int64[marks]).
+
+    That is sched_wakeup where the waker itself enqueued the task, else sched_migrate_task if there
+    is one. How many CPUs were looked at, waiting for locks and the cost of recording lie before it;
+    it is known of each wakeup, so none of it need be guessed.
+    """
+    out = np.zeros(len(marks.table), np.int64)
+    at = np.flatnonzero((marks.outcome >= 0) & (marks.table[:, Mark.ROW] >= 0))
+    row = marks.table[at, Mark.ROW]
+    if not len(row):
+        return out
+    outcome = marks.outcome[at]
+    direct = outcome % Outcome.MIGRATE == Outcome.DIRECT
+    moved = outcome == Outcome.REMOTE + Outcome.MIGRATE
+    last = np.where(direct, w["wakeup"][row], np.where(moved, w["mig"][row], NULL))
+    waking = w["waking"][row]
+    known = (last != NULL) & (waking != NULL)
+    out[at] = np.where(known, np.maximum(last - waking, 0), 0)
+    return out
+
+
+def measure_wakes(marks: Marks, scale: float, ways: Array) -> WakeCosts:
+    """What a wakeup costs its waker behind its last record, by outcome.
+
+    Of each wakeup the time to the next thing that its waker does is known: the way to the record
+    (``ways``, see :func:`ways_of`), the cost behind it, and the waker's own work. The shortest show
+    the cost of the commonest outcome; how much more another one costs is the difference between
+    the lowest tenths of the same waker, wakee and next thing. ``scale``: of :func:`scale_of`.
     """
     t = marks.table
-    scale = min(max((event_cost_ns or REFERENCE) / REFERENCE, 0.05), 4.0)
     default = np.array(DEFAULT_WAKE_NS) * scale
     ns, n = default.copy(), np.zeros(Outcome.N, np.int64)
     measured = np.zeros(Outcome.N, bool)
+    way = np.array(_DEFAULT_WAY_NS) * scale
     at = np.flatnonzero((t[:-1, Mark.WHAT] == Mark.WAKE) & (t[1:, Mark.TASK] == t[:-1, Mark.TASK]))
     # an interrupt's mark stands at the end of its stretch: no clean tail
     at = at[np.isin(t[at + 1, Mark.WHAT], (Mark.WAKE, Mark.OUT))]
     if not len(at):
-        return WakeCosts(ns.astype(np.int64), n, measured)
-    tail = t[at + 1, Mark.TS] - t[at, Mark.TS]
+        return WakeCosts(ns.astype(np.int64), n, measured, way.astype(np.int64))
+    tail = t[at + 1, Mark.TS] - t[at, Mark.TS] - ways[at]
     outcome = marks.outcome[at]
+    for one in range(Outcome.N):
+        mine = ways[at][outcome == one]
+        if len(mine) >= _FEW:
+            way[one] = np.percentile(mine, _SHORTEST)
     n = np.bincount(outcome, minlength=Outcome.N)
     main = int(n.argmax())
     if n[main] >= _FEW:
@@ -88,7 +165,8 @@ def measure_wakes(marks: Marks, event_cost_ns: int | None) -> WakeCosts:
         elif n[other] >= _FEW:
             ns[other], measured[other] = _believed(tail[outcome == other], ns[other])
     # Outcomes that belong to other work than the commonest one's differ by that work, too.
-    return WakeCosts(np.maximum(ns, _AT_LEAST * default).astype(np.int64), n, measured)
+    least = np.maximum(ns, _AT_LEAST * default).astype(np.int64)
+    return WakeCosts(least, n, measured, way.astype(np.int64))
 
 
 def _believed(tail: Array, default: float) -> tuple[float, bool]:

@@ -122,6 +122,8 @@ def write_scripts(marks: Any, costs: Any, op: Any, at_mark: Any, first: Any, end
             if at != NULL:
                 at = max(at, ts + costs[i])
         elif what == _M_TAKE:
+            if marks[i, _SLEEP] == -2:
+                continue
             n = _row(op, at_mark, n, _RUN, 0, -1, run, i)
             code = marks[i, _SLEEP] if marks[i, _SLEEP] >= 0 else _BLOCK
             n = _row(op, at_mark, n, code, 0, marks[i, _OTHER], 0, i)
@@ -142,6 +144,36 @@ def write_scripts(marks: Any, costs: Any, op: Any, at_mark: Any, first: Any, end
             n = _row(op, at_mark, n, _RUN, 0, -1, run, -1)
         end[task] = n
     return n
+
+
+@njit
+def in_turn(whom: Any, unseen: Any, share: Any) -> None:
+    """Send messages to several readers in turn, as many to each as before; in place.
+
+    Who gets an unseen message is whoever is furthest behind its share then; those that were seen
+    stay. ``whom`` int64 per message: a reader's number; ``unseen`` int64 per message; ``share``
+    int64 per reader: how many it gets in all.
+    """
+    left = share.copy()
+    for i in range(len(whom)):
+        if unseen[i] == 0:
+            left[whom[i]] -= 1
+    # Now those that are left are unseen ones, of which one is handed out at a time.
+    n = len(whom)
+    given = share * 0
+    for i in range(n):
+        r = whom[i]
+        if unseen[i] != 0:
+            r = -1
+            behind = 0
+            for one in range(len(share)):
+                late = share[one] * (i + 1) - given[one] * n
+                if left[one] > 0 and (r < 0 or late > behind):
+                    r = one
+                    behind = late
+            left[r] -= 1
+            whom[i] = r
+        given[r] += 1
 
 
 @njit

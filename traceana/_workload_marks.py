@@ -39,8 +39,9 @@ _STEADIER = 2
 class Mark:
     """Columns of a mark, and the values of ``WHAT``; of those at one instant the lower is first.
 
-    ``SLEEP`` is the Op of an OUT that blocks (-1: still runnable), of a WAKE (-1: Op.WAKE, -2:
-    none), of a TAKE (-1: Op.BLOCK). ``ROW``: the wakeup, of a sleep the one that ended it.
+    ``SLEEP`` is the Op of an OUT that blocks (-1: still runnable), of a WAKE (-1: Op.WAKE), of a
+    TAKE (-1: Op.BLOCK); of these two -2: none. ``ROW``: the wakeup, of a sleep the one that ended
+    it.
     """
 
     TASK, TS, WHAT, OTHER, VALUE, FLAGS, SLEEP, ROW = range(8)
@@ -64,7 +65,7 @@ class Stretches:
     ``end`` is when the task was taken off the queue, ``sleeps`` whether it blocked, ``cut_in`` and
     ``cut_out`` whether that end of the stretch was not seen. ``irqs`` are records of interrupts
     within, ``cpu`` where. ``told``: ``end`` comes from a sched_stat_runtime.
-    ``follows``: 0 the CPU goes idle, 1 another task, 2 one that was pulled.
+    ``follows``: 0 the CPU goes idle, 1 another task, 2 one that was pulled, 3 from the own core.
     """
 
     task: Array
@@ -263,7 +264,10 @@ def make_marks(
     sleep[stretches.dead] = Op.EXIT
     parts.append(_marks(stretches.task, stretches.end, Mark.OUT, other=other, value=value,
                         sleep=sleep, row=np.where(stretches.sleeps, ended, -1)))  # fmt: skip
-    parts.append(_marks(stretches.task, stretches.start, Mark.IN))
+    # Who goes to sleep at the instant at which it came has not run: its OUT stands alone, for an
+    # IN at the same instant would come behind it, and the sleep would count as run time.
+    ran = stretches.end > stretches.start
+    parts.append(_marks(stretches.task[ran], stretches.start[ran], Mark.IN))
     interrupted = np.flatnonzero(stretches.irqs > 0)
     parts.append(_marks(stretches.task[interrupted], stretches.end[interrupted], Mark.IRQ,
                         value=stretches.irqs[interrupted] * irq_ns))  # fmt: skip

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceana._sim_state import Op
+from traceana._workload_channels import Channels, ended_by
 from traceana._workload_marks import Mark, Marks
 
 __all__ = ["add_pair_tokens", "add_requests"]
@@ -41,14 +42,6 @@ _NEVER_WAITS = 0.02
 #: Of a pair's sleeps this share is ended by the other.
 _ALONE = 0.95
 _FAR = 2**62
-
-
-def _ended_by(t: Array, waker: Array) -> Array:
-    """The task that ended the sleep that a mark stands for; -1 where no task did (int64[n])."""
-    out = np.full(len(t), -1, np.int64)
-    sleep = (t[:, Mark.WHAT] == Mark.OUT) & (t[:, Mark.SLEEP] == Op.BLOCK) & (t[:, Mark.ROW] >= 0)
-    out[sleep] = waker[t[sleep, Mark.ROW]]
-    return out
 
 
 def _next_of(t: Array, which: Array) -> Array:
@@ -69,11 +62,11 @@ def _last_of(t: Array, which: Array) -> Array:
     return np.where(good, before, -1)
 
 
-def find_servers(marks: Marks, waker: Array) -> dict[int, Array]:
+def find_servers(marks: Marks, waker: Array, channels: Channels) -> dict[int, Array]:
     """The servers, and the clients of each (task ids)."""
     t = marks.table
-    by = _ended_by(t, waker)
-    wake = t[:, Mark.WHAT] == Mark.WAKE
+    by = _ended_by(t, waker, channels)
+    wake = (t[:, Mark.WHAT] == Mark.WAKE) & (t[:, Mark.SLEEP] == -1)
     sleeps = (t[:, Mark.WHAT] == Mark.OUT) & (t[:, Mark.SLEEP] >= 0)
     first_wake = _next_of(t, wake)
     asleep = np.flatnonzero(by >= 0)
@@ -96,10 +89,12 @@ def find_servers(marks: Marks, waker: Array) -> dict[int, Array]:
     return {s: c[~np.isin(c, list(out))] for s, c in out.items()}
 
 
-def find_hubs(marks: Marks, waker: Array, servers: dict[int, Array]) -> dict[int, Array]:
+def find_hubs(
+    marks: Marks, waker: Array, servers: dict[int, Array], channels: Channels
+) -> dict[int, Array]:
     """The hubs that are no servers, and the clients of each (task ids)."""
     t = marks.table
-    by = _ended_by(t, waker)
+    by = _ended_by(t, waker, channels)
     asleep = np.flatnonzero(by >= 0)
     client, hub = t[asleep, Mark.TASK], by[asleep]
     n = int(t[:, Mark.TASK].max(initial=-1)) + 1
@@ -116,25 +111,34 @@ def find_hubs(marks: Marks, waker: Array, servers: dict[int, Array]) -> dict[int
     return {h: c[~np.isin(c, [*out, *taken])] for h, c in out.items()}
 
 
-def add_requests(marks: Marks, waker: Array, first_ts: int) -> tuple[Marks, dict[str, int]]:
+def _ended_by(t: Array, waker: Array, channels: Channels) -> Array:
+    """As :func:`ended_by`, of tasks that are in no channel."""
+    by = ended_by(t, waker)
+    inside = (by >= 0) & channels.members[t[:, Mark.TASK]]
+    return np.where(inside, -1, by)
+
+
+def add_requests(
+    marks: Marks, waker: Array, first_ts: int, channels: Channels
+) -> tuple[Marks, dict[str, int]]:
     """The marks with servers' requests and replies instead of edges; and counts.
 
     ``waker`` int64 per wakeup row. ``sent``: requests that were seen as a wakeup; ``inferred``:
     those that were not.
     """
-    servers = {s: c for s, c in find_servers(marks, waker).items() if len(c) >= _CLIENTS}
-    hubs = find_hubs(marks, waker, servers)
+    servers = {s: c for s, c in find_servers(marks, waker, channels).items() if len(c) >= _CLIENTS}
+    hubs = find_hubs(marks, waker, servers, channels)
     hubs = {h: c for h, c in hubs.items() if len(c) >= _CLIENTS}
     counts = {"servers": len(servers), "hubs": len(hubs), "sent": 0, "inferred": 0}
     if not servers and not hubs:
         return marks, counts
     t = marks.table.copy()
-    by = _ended_by(t, waker)
-    wake = t[:, Mark.WHAT] == Mark.WAKE
+    by = _ended_by(t, waker, channels)
+    wake = (t[:, Mark.WHAT] == Mark.WAKE) & (t[:, Mark.SLEEP] == -1)
     sleeps = (t[:, Mark.WHAT] == Mark.OUT) & (t[:, Mark.SLEEP] >= 0)
     last_sleep = _last_of(t, sleeps)
     added: list[Array] = []
-    box = 0
+    box = channels.boxes
     for s, clients in sorted({**servers, **hubs}.items()):
         waits = (t[:, Mark.TASK] == s) & np.isin(by, clients)
         wakes = (t[:, Mark.TASK] == s) & wake
@@ -225,13 +229,15 @@ def _serve(
     return extra
 
 
-def add_pair_tokens(marks: Marks, waker: Array, first_ts: int) -> tuple[Marks, int]:
+def add_pair_tokens(
+    marks: Marks, waker: Array, first_ts: int, channels: Channels
+) -> tuple[Marks, int]:
     """The marks with the tokens that the members of pairs passed unseen; and how many."""
     t = marks.table
-    by = _ended_by(t, waker)
+    by = _ended_by(t, waker, channels)
     asleep = np.flatnonzero((by >= 0) & (t[:, Mark.TS] >= first_ts))
     partner = _partners(t[asleep, Mark.TASK], by[asleep])
-    wake = t[:, Mark.WHAT] == Mark.WAKE
+    wake = (t[:, Mark.WHAT] == Mark.WAKE) & (t[:, Mark.SLEEP] == -1)
     added: list[Array] = []
     for a, b in partner.items():
         mine = asleep[(t[asleep, Mark.TASK] == a) & (by[asleep] == b)]

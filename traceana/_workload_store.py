@@ -50,6 +50,8 @@ def save(workload: Workload, path: Path) -> None:
         "wake_ns": {k: list(v) for k, v in workload.wake_ns.items()},
         "leaves": {k: list(v) for k, v in workload.leaves.items()},
         "budgets": workload.budgets,
+        "newidle": list(workload.newidle),
+        "idle_flips": workload.idle_flips,
         "allowed": [np.flatnonzero(row).tolist() for row in workload.allowed],
     }
     tasks = {name: workload.tasks[name] for name in TASK.names or ()}
@@ -124,6 +126,7 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
         if not len(at) or at.min() < 0 or at.max() >= n_cpus:
             raise ValueError("a set of CPUs that are not there")
         allowed[i, at] = 1
+    newidle = about.get("newidle", [-1, -1, -1])
     made = Workload(
         tasks=tasks,
         script=script,
@@ -142,6 +145,8 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
             str(k): ([_whole(x) for x in v[0]], _whole(v[1])) for k, v in about["leaves"].items()
         },
         budgets=[_whole(x) for x in about["budgets"]],
+        newidle=(_whole(newidle[0]), _whole(newidle[1]), _whole(newidle[2])),
+        idle_flips=[_whole(x) for x in about.get("idle_flips", [])],
     )
     _check(made, n_cpus)
     return made

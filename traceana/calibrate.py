@@ -19,8 +19,8 @@ import numpy.typing as npt
 from traceana import schema
 from traceana import topology as topo
 from traceana._replay_changes import Offsets
-from traceana._sim_state import COSTS, QUANTILES
-from traceana._workload_clean import REFERENCE
+from traceana._sim_state import COSTS, DIRECT_WAY, QUANTILES
+from traceana._workload_clean import NEWIDLE_NS, REFERENCE, scale_of
 from traceana._workload_marks import TIMER_NS
 from traceana.errors import UsageError
 
@@ -40,6 +40,12 @@ _FEW = 50
 _LOW, _HIGH = 1, 97
 #: Percentile that stands for the shortest way.
 _SHORT = 5
+#: Of the shortest distance between two records so much is recording one (a booking shows 0.70 us
+#: behind sched_migrate_task where that is 0.82, section 7.8): the rest is what the kernel does
+#: in between.
+_RECORDING = 0.855
+#: Behind the record of a dequeue nr_running goes down after so many times what recording takes.
+_LEAVES = 1.25
 #: ns where recording an event takes REFERENCE ns: what no distance in a capture shows.
 _OFFSETS: Mapping[str, int] = {
     "scan": 63,
@@ -48,6 +54,7 @@ _OFFSETS: Mapping[str, int] = {
     "enqueue": 550,
     "on_cpu": 840,
     "pull": 4300,
+    "newidle": NEWIDLE_NS,
     "timer": TIMER_NS,
     "tick": 2500,
     "ipi": 250,
@@ -68,8 +75,11 @@ class Calibration:
     tick_phases : int64[cpus]
         Phase of each CPU's tick, ns; -1 not seen.
     nr_idle_scan, idle_core : per LLC, None where not known
-    cpu_util : int64[cpus], 1024 = busy
+    cpu_util : int64[cpus], 1024 = busy; run time as load tracking counts it
     avg_idle_ns : mean idle time of the CPUs
+    newidle_gates : average idle time from which on newidle balances are tried, from which on
+        they look at the LLC, ns; None not known
+    newidle_ratio : of 1024 newidle balances so many found a task; None where there are too few
     rule : the rule of the recorded kernel, as far as is known
     notes : list of str, what had to be assumed
     """
@@ -84,6 +94,8 @@ class Calibration:
     idle_core: list[int | None]
     cpu_util: Array
     avg_idle_ns: int
+    newidle_gates: tuple[int, int] | None = None
+    newidle_ratio: int | None = None
     rule: str = "mainline"
     notes: list[str] = field(default_factory=list)
 
@@ -98,6 +110,10 @@ class Calibration:
             "cpu_util": self.cpu_util.tolist(),
             "avg_idle_ns": self.avg_idle_ns,
         }
+        if self.newidle_gates is not None:
+            fields["newidle_core_lb_cost_ns"], fields["newidle_lb_cost_ns"] = self.newidle_gates
+        if self.newidle_ratio is not None:
+            fields["newidle_ratio"] = self.newidle_ratio
         if self.release is not None:
             fields["release"] = self.release
         if (self.tick_phases >= 0).all():
@@ -159,6 +175,8 @@ class Calibration:
                 "idle_core": self.idle_core,
                 "cpu_util": self.cpu_util.tolist(),
                 "avg_idle_ns": self.avg_idle_ns,
+                "newidle_gates": self.newidle_gates,
+                "newidle_ratio": self.newidle_ratio,
                 "notes": self.notes,
             }
         )
@@ -174,13 +192,13 @@ def calibrate(cap: Capture, workload: Workload) -> Calibration:
     """
     whole = cap.timeline()
     timeline = whole.study or whole
-    event = cap.event_cost_ns or REFERENCE
-    scale = min(max(event / REFERENCE, 0.05), 4.0)
+    scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
+    event = round(REFERENCE * scale * _RECORDING)
     made = _Made(scale)
     made.put("event", np.array([event]), "measured" if cap.event_cost_ns else "offsets", 0)
-    _wakes(made, workload)
     _path(made, timeline, event, scale)
-    _switches(made, timeline, workload)
+    _wakes(made, workload)
+    _switches(made, timeline, workload, scale)
     machine = topo.as_arrays(cap.topology, len(timeline.raw["cpus"]))
     notes = []
     if cap.event_cost_ns is None:
@@ -189,10 +207,17 @@ def calibrate(cap: Capture, workload: Workload) -> Calibration:
     span = max(timeline.last_ts - timeline.first_ts, 1)
     util = np.zeros(machine.n_cpus, np.int64)
     busy = timeline.cpus.column("busy_ns").to_numpy()[: machine.n_cpus]
-    util[: len(busy)] = np.clip(busy * 1024 // span, 0, 1024)
-    gaps = timeline.raw["gaps"]
-    whole_gaps = gaps[(gaps["start"] != NULL) & (gaps["end"] != NULL)]
-    lengths = whole_gaps["end"] - whole_gaps["start"]
+    # Load tracking counts more than the time between switches: a task that is woken on an idle CPU
+    # runs, to the kernel, from its enqueue.
+    told = timeline.raw["tasks"][timeline.raw["tasks"]["pid"] > 0]
+    more = max(float(told["rt"].sum()) / max(float(busy.sum()), 1.0), 1.0)
+    util[: len(busy)] = np.clip(busy * (1024 * more) // span, 0, 1024)
+    average = workload.newidle[2]
+    if average < 0:
+        gaps = timeline.raw["gaps"]
+        gaps = gaps[(gaps["start"] != NULL) & (gaps["end"] != NULL)]
+        if len(gaps):
+            average = int(np.mean(np.minimum(gaps["end"] - gaps["start"], 10**6)))
     return Calibration(
         costs=made.costs,
         n=made.n,
@@ -203,9 +228,26 @@ def calibrate(cap: Capture, workload: Workload) -> Calibration:
         nr_idle_scan=scans,
         idle_core=hints,
         cpu_util=util,
-        avg_idle_ns=int(np.mean(np.minimum(lengths, 10**6))) if len(lengths) else 10**6,
+        avg_idle_ns=average if average >= 0 else 10**6,
+        newidle_gates=workload.newidle[:2] if workload.newidle[0] >= 0 else None,
+        newidle_ratio=_newidle_ratio(workload),
         notes=notes,
     )
+
+
+def _newidle_ratio(workload: Workload) -> int | None:
+    """NI_RANDOM's success ratio: it follows the share of the tries that find a task.
+
+    Where there are hardly any tries, they are rare because none succeeds.
+    """
+    near, far, vain, idle = (
+        workload.leaves.get(name, ([], 0))[1]
+        for name in ("pulled_core", "pulled", "sought", "all_idle")
+    )
+    pulls = near + far
+    if pulls + vain >= _FEW:
+        return round(1024 * pulls / (pulls + vain))
+    return round(1024 * (pulls + vain) / idle) if idle >= 20 * _FEW else None
 
 
 class _Made:
@@ -231,24 +273,24 @@ class _Made:
 
 
 def _wakes(made: _Made, workload: Workload) -> None:
-    """What a wakeup takes its waker, as the bursts were freed of it."""
+    """What a wakeup takes its waker, as the bursts were freed of it; see ``ways_of``.
+
+    Of one that enqueues by itself the part behind its record counts: what its way took longer than
+    the shortest, the model has from what made it longer.
+    """
     told = workload.wake_ns
-    default = {"remote": 1940, "direct": 4000}
-    for name in ("remote", "direct"):
-        ns, n, measured = told.get(name, (default[name], 0, False))
-        made.put(f"wake_{name}", np.array([ns]), "measured" if measured else "offsets", n)
-    more, n_moved, any_measured = [], 0, False
-    for name in ("remote", "direct"):
-        ns, n, measured = told.get(f"{name}_migrate", (0, 0, False))
-        if measured:
-            more.append((ns - made.middle(f"wake_{name}"), n))
-            n_moved, any_measured = n_moved + n, True
-    if more:
-        value = sum(ns * n for ns, n in more) / max(sum(n for _, n in more), 1)
-    else:
-        value = told.get("remote_migrate", (2920, 0, False))[0] - made.middle("wake_remote")
-    made.put("wake_migrate", np.array([max(round(value), 0)]),
-             "measured" if any_measured else "offsets", n_moved)  # fmt: skip
+    ns, n, measured = told.get("remote", (1940, 0, False))
+    made.put("wake_remote", np.array([ns]), "measured" if measured else "offsets", n)
+    moved, n, both = told.get("remote_migrate", (ns + 770, 0, False))
+    both = both and measured
+    made.put("wake_migrate", np.array([max(moved - ns, 0)]), "measured" if both else "offsets", n)
+    behind, n, measured = told.get("behind_direct", (1500, 0, False))
+    more, n_moved, known = told.get("behind_direct_migrate", (behind, 0, False))
+    if known and (n_moved > n or not measured):
+        behind, n, measured = more, n_moved, known
+    # The model takes these off again: together they are the shortest way to the record.
+    way = sum(int(made.costs[COSTS.index(name)][0]) for name in DIRECT_WAY)
+    made.put("wake_direct", np.array([way + behind]), "measured" if measured else "offsets", n)
 
 
 def _path(made: _Made, timeline: Timeline, event: int, scale: float) -> None:
@@ -288,19 +330,22 @@ def _path(made: _Made, timeline: Timeline, event: int, scale: float) -> None:
         made.put("idle_exit", np.maximum(there - ipi - enqueue, false), "measured")
     else:
         made.put("idle_exit", np.array([false + round(100 * scale)]), "offsets")
-    # Directly onto a queue: its lock, update_curr() and its record, the enqueue.
-    at_once = np.where(w["queueing"] == schema.Queueing.DIRECT, way, -1)
-    at_once = at_once[at_once >= 0]
+    # Directly onto a queue: its lock, update_curr() and its record, the enqueue. On the waker's own
+    # CPU the waker runs, so there is something to record, and nobody else wants the lock.
+    at_once = w["queueing"] == schema.Queueing.DIRECT
+    own = at_once & (w["placed"] == w["this_cpu"])
+    # Those that move there: what the search took before lies ahead of their record.
+    kinds = (own & moved, own, at_once)
+    at_once = next((way[kind] for kind in kinds if kind.sum() >= _FEW), way[at_once])
     if len(at_once) >= _FEW:
-        made.put("show_direct", np.maximum(at_once - enqueue, 0), "measured")
+        made.put("show_direct", np.maximum(at_once - event - enqueue, 0), "measured")
     else:
-        made.put("show_direct", np.array([round(1500 * scale)]), "offsets")
+        made.put("show_direct", np.array([round(850 * scale)]), "offsets")
 
 
-def _switches(made: _Made, timeline: Timeline, workload: Workload) -> None:
+def _switches(made: _Made, timeline: Timeline, workload: Workload, scale: float) -> None:
     """From an enqueue on an idle CPU to its switch; from a dequeue to the next one."""
     w, gaps = timeline.raw["wakeups"], timeline.raw["gaps"]
-    scale = made.middle("event") / REFERENCE
     by = gaps[(gaps["by"] >= 0) & (gaps["end"] != NULL)]
     order = np.argsort(w["id"], kind="stable")
     at = np.searchsorted(w["id"][order], by["by"])
@@ -316,28 +361,30 @@ def _switches(made: _Made, timeline: Timeline, workload: Workload) -> None:
     else:
         made.put("switch_in", np.array([round(2000 * scale)]), "offsets")
     told = workload.leaves
-    to_task, to_idle, pulled = told.get("task"), told.get("idle"), told.get("pulled")
-    if to_task is not None and to_task[1] >= _FEW:
-        made.costs[COSTS.index("switch_out")] = to_task[0]
-        made.n["switch_out"], made.origin["switch_out"] = to_task[1], "measured"
-    else:
-        made.put("switch_out", np.array([round(1650 * scale)]), "offsets")
-    if to_idle is not None and to_idle[1] >= _FEW:
-        out = made.middle("switch_out")
-        if not (to_task is not None and to_task[1] >= _FEW):
-            out = min(out, int(to_idle[0][1]))
-            made.costs[COSTS.index("switch_out")] = out
-        # Half of the balances look nowhere; what others take longer, the model adds by itself.
-        middle = int(to_idle[0][(QUANTILES - 1) // 2])
-        made.costs[COSTS.index("newidle")] = max(middle - out, 0)
-        made.n["newidle"], made.origin["newidle"] = to_idle[1], "measured"
-    else:
-        made.put("newidle", np.array([round(250 * scale)]), "offsets")
-
-    if pulled is not None and pulled[1] >= _FEW // 2:
-        out = made.middle("switch_out")
-        made.costs[COSTS.index("pull")] = np.maximum(np.asarray(pulled[0]) - out, 0)
-        made.n["pull"], made.origin["pull"] = pulled[1], "measured"
+    for name, follows, default in (("switch_out", "task", 1650), ("switch_idle", "idle", 1450)):
+        quantiles, n = told.get(follows, ([0] * QUANTILES, 0))
+        if n >= _FEW:
+            made.costs[COSTS.index(name)] = quantiles
+            made.n[name], made.origin[name] = n, "measured"
+        else:
+            made.put(name, np.array([round(default * scale)]), "offsets")
+    tried = made.middle("newidle")
+    if made.origin["switch_idle"] == made.origin["switch_out"] == "measured":
+        if made.middle("switch_idle") > made.middle("switch_out") + tried // 2:
+            # Every one has tried a balance: that is added by the model.
+            row = made.costs[COSTS.index("switch_idle")]
+            made.costs[COSTS.index("switch_idle")] = np.maximum(row - tried, 0)
+    quantiles, n = told.get("pulled", ([0] * QUANTILES, 0))
+    more = 1.0
+    if n < _FEW // 2:
+        quantiles, n = told.get("pulled_core", ([0] * QUANTILES, 0))
+        more = 4 / 3  # one from the own core takes three quarters of it
+    if n >= _FEW // 2:
+        # Before it: the task is taken off the queue, and the balance begins.
+        before = round(made.middle("event") * _LEAVES + made.middle("newidle"))
+        took = (np.maximum(np.asarray(quantiles) - before, 0) * more).astype(np.int64)
+        made.costs[COSTS.index("pull")] = took
+        made.n["pull"], made.origin["pull"] = n, "measured"
 
 
 def _budgets(

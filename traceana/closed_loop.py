@@ -16,15 +16,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from traceana import _closed_loop_words as words
-from traceana._closed_loop_figures import Figures, Several, measure
+from traceana._closed_loop_figures import UNKNOWN, Figures, Several, measure
 from traceana._closed_loop_reader import as_capture
-from traceana._closed_loop_settled import ENSEMBLE, LEAST_WARM_UP_NS, State, judge, scattered
-from traceana._sim_state import Op
+from traceana._closed_loop_settled import (
+    AT_REST,
+    ENSEMBLE,
+    LEAST_WARM_UP_NS,
+    State,
+    judge,
+    scattered,
+    side_by_side,
+)
+from traceana._sim_model import constant_costs
+from traceana._sim_state import COSTS, QUANTILES, Op
 from traceana.columns import EventColumns
 from traceana.errors import InputError, UsageError
 from traceana.simulate import Model, Simulation, simulate
@@ -34,15 +44,85 @@ if TYPE_CHECKING:
     from traceana.capture import Capture
     from traceana.workload import Workload
 
-__all__ = ["Estimate", "Variant", "estimate", "model_of", "run_once", "simulated_capture"]
+__all__ = [
+    "Estimate",
+    "Prepared",
+    "Variant",
+    "estimate",
+    "load",
+    "model_of",
+    "prepare",
+    "run_once",
+    "simulated_capture",
+]
 
 #: More simulated time than this is not asked for: a longer capture is cut.
 LONGEST_NS = 2_000_000_000
+#: Of a workload that has no length of its own.
+SPAN_NS = 50_000_000
 #: What the recorded machine had behind it when it was recorded is not known; so much a rule gets.
 WARM_UP_NS = 300_000_000
 _SLEEPS = (Op.BLOCK, Op.NAP, Op.UNTIL, Op.RECV)
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is simulated: scripts, the machine, and what the recording was (None: there is none)."""
+
+    work: Workload
+    calibration: Calibration
+    recorded: Figures | None
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that :func:`load` reads.
+
+        Raises
+        ------
+        UsageError
+            The folder is there and is no workload.
+        InputError
+            It cannot be written.
+        """
+        from traceana._closed_loop_store import save
+
+        save(Path(path), self.work, self.calibration, self.recorded or UNKNOWN)
+
+
+def prepare(cap: Capture) -> Prepared:
+    """Extract a capture's workload and measure its machine.
+
+    Raises
+    ------
+    MissingEventsError
+        The capture lacks sched_switch or sched_waking.
+    InputError
+        Nothing in it runs and sleeps.
+    """
+    from traceana.calibrate import calibrate
+    from traceana.workload import extract
+
+    work = extract(cap)
+    if work.span_ns <= 0 or not len(work.tasks):
+        raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
+    return Prepared(work, calibrate(cap, work), measure(cap, progress=1.0))
+
+
+def load(path: str | Path) -> Prepared:
+    """Read what :meth:`Prepared.save` wrote, or a workload alone (default costs).
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or is damaged; says what is wrong.
+    """
+    from traceana._closed_loop_store import load
+
+    work, calibration, recorded = load(Path(path))
+    if not len(work.tasks):
+        raise InputError(path, "a workload without tasks; nothing to simulate")
+    return Prepared(work, calibration, recorded)
 
 
 @dataclass(frozen=True)
@@ -62,6 +142,8 @@ class Outcome:
     rule: str
     runs: Several
     ensemble: Several | None = None
+    #: Whether its runs lie behind a warm-up.
+    warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +162,11 @@ class Estimate:
     #: The machine or the number of tasks is another than the recorded one: the baseline is not
     #: comparable with the recording.
     altered: str | None = None
+    #: What had to be assumed of the machine.
+    assumed: Sequence[str] = ()
+    #: Share of the CPUs' time in which partners ran side by side, without the sleeps that rounds on
+    #: one CPU would have (``_closed_loop_settled.side_by_side``).
+    unseen: float = 0.0
 
     def error(self, name: str) -> float | None:
         """The baseline's distance from the recording; shares as differences, others relative."""
@@ -110,8 +197,8 @@ class Estimate:
         return {"mean": float(sizes.mean()), "max": float(sizes.max())}
 
     def delta(self, outcome: Outcome, name: str) -> dict[str, float | None]:
-        """What a variant changes against the baseline, with the spread of the difference."""
-        base, other = self.baseline.runs, outcome.runs
+        """What a variant changes against :meth:`before`, with the spread of the difference."""
+        base, other = self.before(outcome), outcome.runs
         a, b = base.mean(name), other.mean(name)
         if a is None or b is None:
             return {"mean": None, "spread": None, "relative": None}
@@ -120,6 +207,16 @@ class Estimate:
         if spreads[0] is not None and spreads[1] is not None:
             spread = (spreads[0] ** 2 + spreads[1] ** 2) ** 0.5
         return {"mean": b - a, "spread": spread, "relative": (b - a) / a if a else None}
+
+    def before(self, outcome: Outcome) -> Several:
+        """Runs under the recorded rule that a variant's differ from by what was asked alone.
+
+        Behind the same warm-up, if there was one: what the model's own rule does in it (its drift)
+        is none of the variant's doing.
+        """
+        if outcome.warm and self.drifted is not None:
+            return self.drifted
+        return self.baseline.runs
 
     def drift(self, name: str) -> float | None:
         """How far the model's own rule leads away from the baseline during the warm-up."""
@@ -156,7 +253,7 @@ class Estimate:
                     "delta": deltas,
                     "usable": self.usable(outcome),
                     "sentence": words.one(self, outcome),
-                    "ensemble": words.ensemble(outcome.ensemble),
+                    "ensemble": words.ensemble(self, outcome),
                 }
             )
         return {
@@ -164,13 +261,15 @@ class Estimate:
             "seeds": self.seeds,
             "explained": self.explained,
             "altered": self.altered,
+            "assumed": list(self.assumed),
             "recorded": self.recorded.to_json(),
             "baseline": {
                 "rule": self.baseline.rule,
                 **self.baseline.runs.to_json(),
-                "ensemble": words.ensemble(self.baseline.ensemble),
+                "ensemble": words.ensemble(self, self.baseline),
             },
             "calibration_error": self.calibration_error(),
+            "side_by_side": self.unseen,
             "drift": {name: self.drift(name) for name in words.HEADLINES},
             **self.state.to_json(),
             "usable": any(r["usable"] for r in rules),
@@ -185,7 +284,7 @@ def model_of(calibration: Calibration, **changes: Any) -> Model:
     return calibration.model(**changes)
 
 
-def _bursts_per_s(work: Workload) -> float | None:
+def bursts_per_s(work: Workload) -> float | None:
     """Bursts that ended in a sleep (or would have, but for an early token), as recorded."""
     if not work.span_ns:
         return None
@@ -259,7 +358,7 @@ def _done(run: Simulation) -> tuple[int, int]:
 
 
 def simulated_capture(
-    cap: Capture,
+    source: Capture | Prepared,
     variant: Variant,
     *,
     first_seed: int = 1,
@@ -273,14 +372,11 @@ def simulated_capture(
     **_: Any,
 ) -> Capture:
     """One simulated run as a capture; arguments as of :func:`estimate`."""
-    from traceana.calibrate import calibrate
-    from traceana.workload import extract
-
-    work = extract(cap)
-    calibration = calibrate(cap, work)
+    made = source if isinstance(source, Prepared) else prepare(source)
+    work, calibration = made.work, made.calibration
     if costs:
         calibration = calibration.with_costs(**costs)
-    span = min(work.span_ns, LONGEST_NS)
+    span = min(work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, _altered = _altered_by(
         work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
     )
@@ -337,7 +433,7 @@ def _workers(jobs: int) -> int:
 
 
 def estimate(
-    cap: Capture,
+    source: Capture | Prepared,
     variants: Sequence[Variant | str],
     *,
     seeds: int = 8,
@@ -352,10 +448,11 @@ def estimate(
     ensemble: bool | None = None,
     on_progress: Progress | None = None,
 ) -> Estimate:
-    """Run a capture's workload under its own rule and under others.
+    """Run a workload under its own rule and under others.
 
     Parameters
     ----------
+    source : a capture, or what was made of one
     variants : rules, or rules with other fields of the model
     seeds : runs of each
     warm_up_ns : simulated before what is measured: a rule changes the state that it finds, and
@@ -373,23 +470,20 @@ def estimate(
     UsageError
         Something that cannot be served.
     """
-    from traceana.calibrate import calibrate
-    from traceana.workload import extract
-
     if not 1 <= seeds <= 1000:
         raise UsageError(f"--seeds {seeds}: 1 to 1000")
-    work = extract(cap)
-    if work.span_ns <= 0 or not len(work.tasks):
-        raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
-    calibration = calibrate(cap, work)
+    made = source if isinstance(source, Prepared) else prepare(source)
+    calibration = made.calibration
     if costs:
         calibration = calibration.with_costs(**costs)
-    recorded = measure(cap, progress=1.0)
-    bursts = _bursts_per_s(work)
-    span = min(work.span_ns, LONGEST_NS)
+    recorded = made.recorded or UNKNOWN
+    bursts = bursts_per_s(made.work)
+    span = min(made.work.span_ns or SPAN_NS, LONGEST_NS)
     work, model, altered = _altered_by(
-        work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
+        made.work, calibration, instances, topology, rule=recorded_rule, smt_slowdown=smt_slowdown
     )
+    if made.recorded is None:
+        altered = altered or "a workload of which no recording is known"
     asked = [Variant(v) if isinstance(v, str) else v for v in variants]
     if window == 0:
         asked = [replace(v, changes={**v.changes, "window": 0}) for v in asked]
@@ -401,19 +495,21 @@ def estimate(
     # The recorded state is that of the recorded rule; another needs time to make its own. Where
     # nothing moves any more, what is asked for is what happens from there.
     warm = warm_up_ns > 0 and not settled
+    later: list[bool] = []
     for variant in [Variant(None), *asked]:
-        later = warm and variant.rule != recorded_rule and (variant.rule or variant.changes)
-        jobs.add(_model(model, variant), few, warm=bool(later or altered))
+        other = variant.rule != recorded_rule and bool(variant.rule or variant.changes)
+        later.append(bool((warm and other) or altered))
+        jobs.add(_model(model, variant), few, warm=later[-1])
         if scatter:
             jobs.add(_model(model, variant), many, warm=True, scatter=True)
     if warm and not altered:
         jobs.add(model, few, warm=True)
-    made = iter(jobs.run(on_progress))
+    results = iter(jobs.run(on_progress))
     outcomes = []
-    for variant in [Variant(None), *asked]:
-        runs = next(made)
-        starts = next(made) if scatter else None
-        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts))
+    for variant, is_warm in zip([Variant(None), *asked], later, strict=True):
+        runs = next(results)
+        starts = next(results) if scatter else None
+        outcomes.append(Outcome(variant, variant.rule or recorded_rule, runs, starts, warm=is_warm))
     return Estimate(
         recorded=recorded,
         baseline=outcomes[0],
@@ -422,9 +518,19 @@ def estimate(
         explained=work.explained,
         seeds=seeds,
         costs=calibration.table(),
-        drifted=next(made, None),
+        drifted=next(results, None),
         altered=altered,
+        unseen=side_by_side(work, recorded, _overlap_ns(model)) if settled else 0.0,
+        assumed=calibration.notes,
     )
+
+
+def _overlap_ns(model: Model) -> int:
+    """How long a waker runs on behind its wakeup when it goes to sleep, at most (median costs)."""
+    middle = (QUANTILES - 1) // 2
+    costs = constant_costs() if model.costs is None else model.costs
+    ns = {name: int(row[middle]) for name, row in zip(COSTS, costs, strict=True)}
+    return max(ns["wake_remote"] + ns["wake_migrate"], ns["wake_direct"]) + ns["switch_out"]
 
 
 def _model(model: Model, variant: Variant) -> Model:
@@ -440,11 +546,14 @@ class _Jobs:
     def __init__(self, work: Workload, span_ns: int, warm_up_ns: int, bursts: float | None) -> None:
         self.work, self.span_ns, self.warm_up_ns = work, span_ns, warm_up_ns
         self.bursts = bursts
-        self.groups: list[list[tuple[Model, int, bool, bool]]] = []
+        self.groups: list[list[tuple[Model, int, bool, tuple[int, int] | None]]] = []
 
     def add(self, model: Model, seeds: Sequence[int], *, warm: bool, scatter: bool = False) -> None:
-        """Add a group of runs: behind the warm-up or not, from random places or not."""
-        self.groups.append([(model, seed, warm, scatter) for seed in seeds])
+        """Add a group of runs: behind the warm-up or not, from other starts or not."""
+        n = len(seeds)
+        self.groups.append(
+            [(model, seed, warm, (i, n) if scatter else None) for i, seed in enumerate(seeds)]
+        )
 
     def _warm_up(self, *, warm: bool, scatter: bool) -> int:
         if scatter:
@@ -457,17 +566,18 @@ class _Jobs:
         bar = _Bar(len(flat), on_progress)
 
         def one(i: int) -> Figures:
-            model, seed, warm, scatter = flat[i]
-            work = scattered(self.work, seed) if scatter else self.work
-            if scatter:
-                model = model.with_(nr_idle_scan=None, idle_core_hint=None)
+            model, seed, warm, start = flat[i]
+            work = self.work
+            if start is not None:
+                work = scattered(work, seed, *start)
+                model = model.with_(**AT_REST)
             figures, _, _ = run_once(
                 work,
                 model,
                 seed=seed,
                 begin_ns=self.work.begin_ns,
                 span_ns=self.span_ns,
-                warm_up_ns=self._warm_up(warm=warm, scatter=scatter),
+                warm_up_ns=self._warm_up(warm=warm, scatter=start is not None),
                 bursts_per_s=self.bursts,
                 on_progress=bar.of(i, self.work.begin_ns),
             )

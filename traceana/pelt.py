@@ -87,6 +87,7 @@ class Cfs:
     removed_util: int
     est: int  # sum of util_est over its queued tasks
     capacity: int
+    lag: int  # since 6.0: who leaves while it is idle has decayed until then
 
 
 def _record(view: type) -> np.dtype[Any]:
@@ -116,9 +117,12 @@ def make_tasks(n: int) -> NDArray[Any]:
     return tasks
 
 
-def make_cfs(n_cpus: int, start_ns: int, capacity: NDArray[Any] | int = 1024) -> NDArray[Any]:
-    """Build CFS[n_cpus]: empty queues, whose clocks begin at start_ns."""
+def make_cfs(
+    n_cpus: int, start_ns: int, capacity: NDArray[Any] | int = 1024, *, lag: bool = True
+) -> NDArray[Any]:
+    """Build CFS[n_cpus]: empty queues, whose clocks begin at start_ns; `lag`: since 6.0."""
     cfs = np.zeros(n_cpus, CFS)
+    cfs["lag"] = lag
     cfs["last_update"] = start_ns
     cfs["capacity"] = capacity
     return cfs

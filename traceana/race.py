@@ -75,7 +75,8 @@ class Race:
     ``verdict``: 'supported', 'not_supported' or 'cannot_say', with ``judgement`` and
     ``thresholds``. ``counts``: as of ``Bookings.counts``. Rates per wakeup that found its CPU idle:
     ``certain``, ``possible``, ``untraced`` (strict double bookings that are certain, all of them,
-    those whose windows would overlap without the cost of recording). ``idle_low``, ``idle_high``:
+    those whose windows would overlap without the cost of recording), ``elsewhere`` (those of a CPU
+    that nothing but its looking idle leads to). ``idle_low``, ``idle_high``:
     attributable idle time as a share of ``idle_ns``, the idle time of all CPUs; in ns:
     ``attributable_ns`` (low, high), None where not known. ``delay``: extra delay of the victims of
     strict double bookings. ``window``: from sched_waking to when a booking is seen, ``window_hi``
@@ -88,6 +89,7 @@ class Race:
     certain: Range
     possible: Range
     untraced: Range
+    elsewhere: Range
     stacked: Range
     attributable_ns: tuple[int | None, int | None]
     idle_low: Range
@@ -137,7 +139,11 @@ class Race:
             "strict": {"certain": self.counts["strict_certain"], "possible": self.strict},
             "late": self.counts["late"],
             "explained": self.counts["explained"],
-            "race_rate": {"certain": self.certain.to_json(), "possible": self.possible.to_json()},
+            "race_rate": {
+                "certain": self.certain.to_json(),
+                "possible": self.possible.to_json(),
+                "elsewhere": self.elsewhere.to_json(),
+            },
             "stacked_share": self.stacked.to_json(),
             "extra_delay_ns": self.delay.to_json(),
             "decision_window_ns": self.window.to_json(),
@@ -244,6 +250,7 @@ def _made(
         "certain": of_counts(per_block(certain), looked, seed=seed),
         "possible": of_counts(per_block(strict), looked, seed=seed),
         "untraced": of_counts(per_block(strict & found.untraced), looked, seed=seed),
+        "elsewhere": of_counts(per_block(strict & found.elsewhere), looked, seed=seed),
     }
     touched = of_counts(per_block(strict), decided, seed=seed)
     stacked = of_counts(by_time(found.read_lo[found.stacked], first, last), decided, seed=seed)

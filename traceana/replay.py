@@ -69,12 +69,14 @@ class Answers:
 class Told:
     """Values to use in place of rebuilt ones, each an array over ``Replay.rows`` (or None).
 
-    ``sync`` uint8 (2: not told); ``nr_idle_scan`` and ``idle_core`` int32 (``UNTOLD``: not told).
+    ``sync`` uint8 (2: not told); ``nr_idle_scan`` and ``idle_core`` int32 (``UNTOLD``: not told);
+    ``wide`` bool, what wake_wide() says.
     """
 
     sync: Array | None = None
     nr_idle_scan: Array | None = None
     idle_core: Array | None = None
+    wide: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,11 @@ class Replay:
         """Core and LLC of each CPU (int32[cpus])."""
         return self._arrays.core, self._arrays.llc
 
+    def llc_weight(self) -> Array:
+        """CPUs in each CPU's LLC (int32[cpus])."""
+        weight: Array = self._arrays.llc_weight[self._arrays.llc]
+        return weight
+
     def ask(self, rule: registry.Rule, overrides: Mapping[str, int]) -> Answers:
         """Where the rule puts each wakeup of ``rows``."""
         p = rule.parameters(self.tunables, overrides)
@@ -323,7 +330,7 @@ class Replay:
         n = len(tasks)
         averages = pelt.make_tasks(n)
         averages["weight"] = [pelt.weight_of(int(q)) if q >= 100 else 1024 for q in tasks["prio"]]
-        cfs = pelt.make_cfs(self.n_cpus, first - 2_000_000)
+        cfs = pelt.make_cfs(self.n_cpus, first - 2_000_000, lag=self.forms.release >= 6000)
         places = np.zeros(n, st.PLACE)
         places["queue"] = places["recent"] = places["cpu"] = -1
         places["fair"] = (tasks["prio"] >= 100) | (tasks["prio"] == -32768)
@@ -409,6 +416,9 @@ class Replay:
         out = np.zeros(len(w), st.ASK)
         for name in ("waker_dur", "wakee_dur", "waker_flips", "wakee_flips"):
             out[name] = np.where(w[name] == NULL, -1, w[name])
+        if told.wide is not None:
+            out["waker_flips"] = np.where(told.wide, k.WIDE, 0)
+            out["wakee_flips"] = np.where(told.wide, 1 << 20, 0)
         out["ts"] = w["waking"]
         out["look"] = self._decisions.look + shift_ns
         out["limit"] = np.maximum(self._decisions.limit, out["look"])

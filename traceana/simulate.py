@@ -23,6 +23,7 @@ import numpy as np
 
 from traceana._sim_model import DEFAULT_COSTS, Layout, Model, constant_costs
 from traceana._sim_setup import State, Work
+from traceana._sim_truth import double_bookings, extra_delays
 from traceana._sim_types import EVENT, FAR
 from traceana.errors import UsageError
 
@@ -39,6 +40,7 @@ __all__ = [
     "Simulation",
     "Work",
     "constant_costs",
+    "double_bookings",
     "extra_delays",
     "simulate",
 ]
@@ -139,7 +141,7 @@ class Simulation:
 
     @property
     def truth(self) -> NDArray[Any]:
-        """TRUTH[k]: the bookings that met another; `delay_ns` of each follows from its times."""
+        """TRUTH[k]: the bookings that met another; see ``double_bookings`` and ``extra_delays``."""
         return self._state.truth[: int(self._state.sim[0]["n_truth"])].copy()
 
     @property
@@ -149,32 +151,11 @@ class Simulation:
         return counted - int((self.truth["kind"] >= 0).sum())
 
 
-def extra_delays(truth: NDArray[Any]) -> NDArray[Any]:
-    """How long each booking of the truth waited for others of its idle episode, ns.
-
-    The one that runs first is delayed by nothing; the others from when they could have run (their
-    booking was seen, or the first ran) to when they did (section 10.2). -1: it did not run.
-
-    Returns
-    -------
-    int64[k]
-    """
-    delays = np.full(len(truth), -1, np.int64)
-    for episode in np.unique(truth["episode"]):
-        rows = np.flatnonzero(truth["episode"] == episode)
-        ran = rows[truth["run_ts"][rows] >= 0]
-        if not len(ran):
-            continue
-        first = int(truth["run_ts"][ran].min())
-        since = np.maximum(truth["visible_ts"][ran], first)
-        delays[ran] = np.maximum(truth["run_ts"][ran] - since, 0)
-    return delays
-
-
 def _columns(rows: NDArray[Any]) -> EventColumns:
     from traceana.columns import EventColumns
 
-    out = {name: np.ascontiguousarray(rows[name]) for name in EVENT.names or ()}
+    # Copies in any case: the rows are a buffer that is used again.
+    out = {name: rows[name].copy() for name in EVENT.names or ()}
     out["buffer"] = np.zeros(len(rows), np.uint16)
     return EventColumns(**out)
 

@@ -62,12 +62,20 @@ class Workload:
         Where the tasks' recorded time on CPUs went, ns: ``cpu`` in all, ``script`` in bursts,
         ``wakes``, ``interrupts``, ``outliers`` taken out, ``leaving`` behind the dequeue.
     wake_ns : dict
-        Outcome of a wakeup -> (ns that it takes its waker, wakeups measured, measured or default).
+        Outcome of a wakeup -> (ns that the shortest takes its waker, wakeups measured, measured or
+        default); ``behind_`` the outcome: what of it lies behind its last record on that CPU.
     leaves : dict
-        'task', 'idle', 'pulled' (a newidle balance has pulled it): what runs next -> (17
-        quantiles of the time from the dequeue to sched_switch, how many).
+        'task', 'pulled' (a newidle balance has pulled it), 'pulled_core' (from the own core),
+        'all_idle', and of these 'idle' (at once) and 'sought' (a newidle balance has looked in
+        vain): what runs next -> (17 quantiles of the time from the dequeue to sched_switch, how
+        many).
     budgets : list of int
         nr_idle_scan of each LLC at the begin, as the first wakeups there show it; -1 not known.
+    newidle : (int, int, int)
+        Average idle time from which on newidle balances were tried, from which on they looked at
+        the LLC, and its mean, ns; -1 not known.
+    idle_flips : list of int
+        wakee_flips of each CPU's idle task at the begin; empty: 0.
     """
 
     tasks: Array
@@ -83,6 +91,8 @@ class Workload:
     wake_ns: Mapping[str, tuple[int, int, bool]] = field(default_factory=dict)
     leaves: Mapping[str, tuple[list[int], int]] = field(default_factory=dict)
     budgets: list[int] = field(default_factory=list)
+    newidle: tuple[int, int, int] = (-1, -1, -1)
+    idle_flips: list[int] = field(default_factory=list)
 
     @property
     def n_cpus(self) -> int:

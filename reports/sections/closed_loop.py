@@ -29,7 +29,7 @@ def fill(ctx: Context, section: Section) -> None:
             Strong("Estimated, closed loop: "),
             "the workload of the capture runs on a model of its machine, so that what follows from "
             "a changed placement is in it. ",
-            clean(words.accuracy(found)),
+            clean(words.accuracy(found, "The model")),
         )
     )
     section.sentences += [say(clean(words.one(found, o))) for o in found.outcomes]
@@ -44,8 +44,8 @@ def _figures(found: Estimate) -> Table:
     columns = [
         Column("run", "text", "run"),
         Column("idle_share", "share", "idle"),
-        Column("idle_spread", "share", "±"),
-        Column("wakeups_per_s", "float", "wakeups/s (activity)"),
+        Column("idle_spread", "share", "± (points)"),
+        Column("wakeups_per_s", "int", "wakeups/s (activity)"),
         Column("queue_delay_p50_ns", "ns", "queue delay p50"),
         Column("queue_delay_p99_ns", "ns", "p99"),
         Column("wakeup_latency_p99_ns", "ns", "wakeup latency p99"),
@@ -55,7 +55,7 @@ def _figures(found: Estimate) -> Table:
     r = found.recorded
     rows: list[list[Any]] = [
         [
-            "recorded", r.idle_share, None, r.wakeups_per_s, r.queue_delay_ns["p50"],
+            "recorded", r.idle_share, None, _whole(r.wakeups_per_s), r.queue_delay_ns["p50"],
             r.queue_delay_ns["p99"], r.wakeup_latency_ns["p99"], r.waker_cpu_share, r.progress,
         ]
     ]  # fmt: skip
@@ -67,15 +67,18 @@ def _figures(found: Estimate) -> Table:
 def _row(label: str, outcome: Outcome) -> list[Any]:
     runs = outcome.runs
 
-    def ns(name: str) -> int | None:
-        mean = runs.mean(name)
-        return None if mean is None else round(mean)
+    def whole(name: str) -> int | None:
+        return _whole(runs.mean(name))
 
     return [
-        label, runs.mean("idle_share"), runs.spread("idle_share"), runs.mean("wakeups_per_s"),
-        ns("queue_delay_ns.p50"), ns("queue_delay_ns.p99"), ns("wakeup_latency_ns.p99"),
+        label, runs.mean("idle_share"), runs.spread("idle_share"), whole("wakeups_per_s"),
+        whole("queue_delay_ns.p50"), whole("queue_delay_ns.p99"), whole("wakeup_latency_ns.p99"),
         runs.mean("waker_cpu_share"), runs.mean("progress"),
     ]  # fmt: skip
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _costs(found: Estimate) -> Table:

@@ -88,7 +88,7 @@ def _booking(w: Row, shortest: int | None) -> Row | None:
     else:
         if shortest is not None:
             end = look - 490 + shortest
-            shown = end - 140
+            shown = end - 40
         elif up is not None:
             shown = up - 1300
             end = shown - 700
@@ -181,17 +181,24 @@ def _episode(
         shows = min(around, key=lambda o: o["shown"], default=None)
         here = b["this_cpu"]
         near = here is not None and llc[here] >= 0 and llc[here] == llc[b["cpu"]]
+        alone = b["idle_cpus_llc"] in (0, 1)
+        blur = 0 if alone else jitter
         flag_down = (
             shows is not None
             and not clears_last
-            and not (b["remote"] and near)
             and shows["remote"]
-            and shows["queued"] - 450 - jitter <= b["read"] < shows["queued"] + jitter
+            and shows["queued"] - 450 - blur <= b["read"] < shows["queued"] + blur
+            # It found nothing queued when its selection was over.
+            and not (
+                b["remote"]
+                and near
+                and not (b["decided"] < shows["queued"] and b["read"] >= shows["queued"] - 450)
+            )
         )
         home, own = b["cpu"] == b["prev_cpu"], b["cpu"] == b["this_cpu"]
         b["looked"] = True
         if home or own:
-            seen = shows is not None and b["read"] >= shows["shown"] + jitter and not flag_down
+            seen = shows is not None and b["read"] >= shows["shown"] + blur and not flag_down
             b["looked"] = b["read"] < gap["to"] + jitter and not seen
         earlier = [
             e

@@ -110,7 +110,9 @@ def place_b(s: State, k: Wake, rule: str, threshold: int, target: int, before: b
     if rule in ("v5", "v6"):
         both = is_short(dur, threshold) and is_short(own, threshold)
         calm = rule == "v5" or k["w_flips"] == k["p_flips"] == 0
-        return gate and k["this"] == target and nr <= 1 and both and calm
+        # Behind the test for an empty budget, also where there is no SIS_UTIL to make it.
+        scans = s["nr_idle_scan"][s["llc"][target]] > 0
+        return scans and gate and k["this"] == target and nr <= 1 and both and calm
     return False
 
 

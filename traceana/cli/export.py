@@ -50,13 +50,14 @@ def register(app: typer.Typer) -> None:
             ),
         ],
         table: Annotated[
-            str,
+            str | None,
             typer.Option(
                 metavar="NAME",
                 help="Which table (csv, parquet, arrow): events, names, tasks, slices, wakeups, "
-                "idle_gaps, topology, issues, meta.",
+                "idle_gaps, topology, issues, meta. Default: events.",
+                show_default=False,
             ),
-        ] = "events",
+        ] = None,
         rule: Annotated[
             list[str] | None,
             typer.Option(
@@ -74,14 +75,17 @@ def register(app: typer.Typer) -> None:
         choose(to, FORMS, "--to")
         from traceana import export as forms
 
-        choose(table, forms.TABLES, "--table")
+        if table is not None:
+            choose(table, forms.TABLES, "--table")
+            if to in ("perfetto", "ftrace"):
+                raise UsageError(f"--table belongs to csv, parquet and arrow; --to {to} has none")
         if rule and to != "perfetto":
             raise UsageError("--rule belongs to --to perfetto")
         if to in _BINARY and options.output == "-" and sys.stdout.isatty():
             raise UsageError(f"--to {to} is binary: name a file with -o, or pipe it on")
         with opened(options) as cap:
             with _target(options) as file:
-                left_out = _write(cap, file, to, table, tuple(rule or ()))
+                left_out = _write(cap, file, to, table or "events", tuple(rule or ()))
             for why, n in sorted(left_out.items()):
                 say(f"warning: {plural(n, 'event')} {why} left out: the form cannot hold them")
             return conclude(cap, options)

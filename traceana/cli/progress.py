@@ -23,9 +23,13 @@ def erase() -> None:
 
 
 class Progress:
-    """Called while a file is read: bytes done, bytes in all, events so far where known."""
+    """Called while a file is read: bytes done, bytes in all, events so far where known.
 
-    def __init__(self, *, quiet: bool) -> None:
+    Work that is not measured in bytes names another unit, or none.
+    """
+
+    def __init__(self, *, quiet: bool, unit: str = "MB") -> None:
+        self._unit = unit
         self._on = not quiet and sys.stderr is not None and sys.stderr.isatty()
         self._start = self._last = time.monotonic()
         self._drawn = 0
@@ -38,7 +42,9 @@ class Progress:
         spent = now - self._start
         share = min(1.0, done / total) if total else 0.0
         bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
-        text = f"[{bar}] {100 * share:3.0f} %  {done / 1e6:.0f} MB"
+        text = f"[{bar}] {100 * share:3.0f} %"
+        if self._unit:
+            text += f"  {done / 1e6:.0f} {self._unit}"
         if events is not None:
             text += f"  {events / spent / 1e6:.1f} M events/s"
         if 0 < share < 1:

@@ -10,11 +10,14 @@ import typer
 from traceana import output
 from traceana.cli.common import check_rows, colored, conclude, emit, lost_block, opened, write
 from traceana.cli.options import INPUT, OUTPUT, ROWS, Options, verb
+from traceana.cli.progress import Progress
 from traceana.cli.race_series import answer_series, files_of
+from traceana.cli.values import choose
 from traceana.errors import MissingEventsError, UsageError
 from traceana.output import Field, Sheet
 
 if TYPE_CHECKING:
+    from traceana._closed_loop_null import RaceFree
     from traceana._race_verdict import Thresholds
     from traceana.capture import Capture
     from traceana.race import Race
@@ -130,6 +133,16 @@ def register(app: typer.Typer) -> None:
                 show_default=False,
             ),
         ] = None,
+        null: Annotated[
+            str | None,
+            typer.Option(
+                "--null",
+                metavar="MODEL",
+                help="race_free: also run the workload on a model of its machine, with its window "
+                "and without one (estimated, closed loop; takes some seconds).",
+                show_default=False,
+            ),
+        ] = None,
         seed: Annotated[
             int,
             typer.Option(
@@ -149,10 +162,14 @@ def register(app: typer.Typer) -> None:
         verdict: supported, not supported, cannot say. Several captures or a folder make a load
         series; -o FILE.html or FILE.svg then draws it.
         """
+        if null is not None:
+            choose(null, ("race_free",), "--null")
         files, one = files_of([*(captures or []), *(more or [])])
         check_rows(options, COLLISIONS if collisions else ())
         if collisions and not one:
             raise UsageError("--collisions: name one capture")
+        if null is not None and (collisions or not one):
+            raise UsageError("--null is asked of one capture, and of the verdict")
         from traceana._race_verdict import parse_thresholds
 
         limits = parse_thresholds(threshold or [])
@@ -160,13 +177,21 @@ def register(app: typer.Typer) -> None:
             return answer_series(files, label, limits, seed, options)
         if label is not None:
             raise UsageError("--label tells captures of a series apart; name several, or a folder")
+        if not collisions and (options.sort or options.limit is not None):
+            raise UsageError("--sort and -n order and cut the rows of --collisions")
         options.file = files[0]
         with opened(options) as cap:
-            return _answer(cap, limits, seed, options, collisions=collisions)
+            return _answer(cap, limits, seed, options, collisions=collisions, null=null)
 
 
 def _answer(
-    cap: Capture, limits: Thresholds, seed: int, options: Options, *, collisions: bool
+    cap: Capture,
+    limits: Thresholds,
+    seed: int,
+    options: Options,
+    *,
+    collisions: bool,
+    null: str | None,
 ) -> int:
     for name in ("sched_switch", "sched_waking"):
         if not cap.counts.get(name) or name in cap.ignored:
@@ -177,8 +202,16 @@ def _answer(
     if collisions:
         emit(_collisions(cap, found), options)
     else:
-        write(_text(cap, found, options), options)
+        free = _race_free(cap, found, seed, options) if null is not None else None
+        write(_text(cap, found, free, options), options)
     return conclude(cap, options)
+
+
+def _race_free(cap: Capture, found: Race, seed: int, options: Options) -> RaceFree:
+    from traceana._closed_loop_null import race_free
+
+    with Progress(quiet=options.quiet, unit="") as progress:
+        return race_free(cap, found, first_seed=seed, on_progress=progress)
 
 
 def _collisions(cap: Capture, found: Race) -> Sheet:
@@ -204,7 +237,7 @@ def _collisions(cap: Capture, found: Race) -> Sheet:
     return Sheet("collisions", COLLISIONS, rows, head={"lost": lost_block(cap)})
 
 
-def _text(cap: Capture, found: Race, options: Options) -> str:
+def _text(cap: Capture, found: Race, free: RaceFree | None, options: Options) -> str:
     from traceana._race_pairs import who_delays_whom
 
     delayed = who_delays_whom(cap.timeline(), found.collisions)
@@ -215,18 +248,22 @@ def _text(cap: Capture, found: Race, options: Options) -> str:
         if options.format != "csv":
             document["who_delays_whom"] = Sheet("", DELAYED, rows).objects()
         document["lost"] = lost_block(cap)
+        if free is not None:
+            document["race_free"] = free.to_json()
         return output.render_facts(document, (), options.format)
     limit = _PAIRS if options.limit is None else options.limit or len(rows)
     pairs = Sheet("who_delays_whom", DELAYED, rows[:limit], more=max(0, len(rows) - limit))
     sheets = [_classes(found), *([pairs] if rows else []), *_bins(found)]
-    return _prose(found, options, sheets)
+    return _prose(found, free, options, sheets)
 
 
-def _prose(found: Race, options: Options, sheets: list[Sheet]) -> str:
+def _prose(found: Race, free: RaceFree | None, options: Options, sheets: list[Sheet]) -> str:
     from traceana import _race_words as words
 
     sentences = words.verdict_words(found)
     chance, probe = words.chance_words(found), words.probe_words(found)
+    if free is not None:
+        chance = [*chance, free.sentence]
     notes = words.notes(found)
     if options.format == "md":
         text = "\n\n".join([*sentences, *chance, probe])

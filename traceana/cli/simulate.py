@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +12,14 @@ import typer
 
 from traceana import output
 from traceana.cli.common import (
+    check_output,
     check_rows,
     colored,
     conclude,
     lost_block,
     opened,
     say,
+    spare_pandas,
     timed,
     write,
 )
@@ -27,7 +30,7 @@ from traceana.output import Field, Sheet
 
 if TYPE_CHECKING:
     from traceana.capture import Capture
-    from traceana.closed_loop import Estimate, Outcome, Variant
+    from traceana.closed_loop import Estimate, Outcome, Prepared, Variant
 
 __all__ = ["check_store", "register"]
 
@@ -43,6 +46,11 @@ FIELDS = (
     Field("waker_cpu_share", "share", "on waker's"),
     Field("progress", "share", "progress"),
 )
+#: What only a capture can be asked.
+_OF_CAPTURES = (
+    "buffer", "topology", "start_state", "hz", "kernel", "ignore", "workload", "time", "between",
+    "read_mode", "fail_on_loss", "redact",
+)  # fmt: skip
 DEFAULT_RULES = ("sis_short_v5", "race_free")
 
 
@@ -154,6 +162,16 @@ def register(app: typer.Typer) -> None:
                 help="How much slower a thread runs while its sibling does. Default: 1.0.",
             ),
         ] = 1.0,
+        save_workload: Annotated[
+            str | None,
+            typer.Option(
+                "--save-workload",
+                metavar="FOLDER",
+                show_default=False,
+                help="Write scripts and costs as well; simulate reads such a folder like a "
+                "capture.",
+            ),
+        ] = None,
         ensemble: Annotated[
             bool | None,
             typer.Option(
@@ -169,7 +187,8 @@ def register(app: typer.Typer) -> None:
         Estimated, closed loop: what follows from a changed placement is simulated, too. First the
         recorded rule: its distance from the recording is the model's own error, and a change
         smaller than that is no finding. With -o FOLDER.traceana the simulated events of one rule
-        are written as a store, which every verb reads.
+        are written as a store, which every verb reads. FILE may be a workload that was saved
+        (--save-workload, or `traceana synth --workload`).
         """
         check_rows(options, ())
         if window not in (0, 1):
@@ -183,13 +202,16 @@ def register(app: typer.Typer) -> None:
         copies = _copies(instances)
         names = [n.strip() for text in rule or [] for n in text.split(",") if n.strip()]
         target = _store_target(options)
-        with opened(options) as cap:
+        if save_workload is not None:
+            check_store(save_workload.rstrip("/"), force=options.force)
+        with _source(options) as (cap, load):
             from traceana import tunables
             from traceana._synth_draws import parse_duration
             from traceana.synth import parse_shape
             from traceana.topology import shaped
 
-            timed(cap, "simulate")
+            if cap is not None:
+                timed(cap, "simulate")
             changes = tunables.parse(tunable or [])
             if not names and not changes:
                 names = ["mainline"] if window == 0 else list(DEFAULT_RULES)
@@ -208,28 +230,66 @@ def register(app: typer.Typer) -> None:
                 "recorded_rule": recorded_rule,
                 "ensemble": ensemble,
             }
-            return _answer(cap, asked, given, target, options)
+            made = load()
+            if save_workload is not None:
+                made.save(save_workload)
+                if not options.quiet:
+                    say(f"the workload is in {save_workload}")
+            return _answer(cap, made, asked, given, target, options)
+
+
+@contextmanager
+def _source(options: Options) -> Iterator[tuple[Capture | None, Callable[[], Prepared]]]:
+    """Open what the options name: a capture, or a workload that was saved."""
+    path = Path(options.source)
+    if (path / "workload.json").is_file():
+        unknown = [f"--{name.replace('_', '-')}" for name in _OF_CAPTURES if _given(options, name)]
+        if unknown:
+            raise UsageError(f"{', '.join(unknown)}: {path} is a workload, no capture")
+        check_output(options)
+        spare_pandas()
+        from traceana import closed_loop
+
+        yield None, lambda: closed_loop.load(path)
+        return
+    with opened(options) as cap:
+
+        def load() -> Prepared:
+            for name in ("sched_switch", "sched_waking"):
+                if not cap.counts.get(name) or name in cap.ignored:
+                    raise MissingEventsError((name,), "simulate")
+            from traceana import closed_loop
+
+            return closed_loop.prepare(cap)
+
+        yield cap, load
+
+
+def _given(options: Options, name: str) -> bool:
+    return bool(getattr(options, name) != getattr(Options(), name))
 
 
 def _answer(
-    cap: Capture, asked: Sequence[Variant], given: dict[str, Any], target: str, options: Options
+    cap: Capture | None,
+    made: Prepared,
+    asked: Sequence[Variant],
+    given: dict[str, Any],
+    target: str,
+    options: Options,
 ) -> int:
-    for name in ("sched_switch", "sched_waking"):
-        if not cap.counts.get(name) or name in cap.ignored:
-            raise MissingEventsError((name,), "simulate")
     from traceana import closed_loop
 
-    with Progress(quiet=options.quiet) as progress:
-        found = closed_loop.estimate(cap, asked, on_progress=progress, **given)
+    with Progress(quiet=options.quiet, unit="") as progress:
+        found = closed_loop.estimate(made, asked, on_progress=progress, **given)
     if target:
-        run = closed_loop.simulated_capture(cap, asked[0], **given)
+        run = closed_loop.simulated_capture(made, asked[0], **given)
         from traceana import store
 
         store.write(run, target, force=options.force)
         if not options.quiet:
             say(f"the events of seed {given['first_seed']} are in {target}")
     write(_text(cap, found, options), options)
-    return conclude(cap, options)
+    return conclude(cap, options) if cap is not None else 0
 
 
 def _store_target(options: Options) -> str:
@@ -270,9 +330,11 @@ def _costs(given: list[str]) -> dict[str, int]:
     return out
 
 
-def _text(cap: Capture, found: Estimate, options: Options) -> str:
+def _text(cap: Capture | None, found: Estimate, options: Options) -> str:
     if options.format in ("json", "ndjson"):
-        document = {**found.to_json(), "lost": lost_block(cap)}
+        document = found.to_json()
+        if cap is not None:
+            document["lost"] = lost_block(cap)
         return output.render_facts(document, (), options.format, color=colored(options))
     from traceana._closed_loop_words import notes, paragraphs
 

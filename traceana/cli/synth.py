@@ -228,7 +228,7 @@ def _answer(
             raise UsageError(f"--tunable {yields[-1]}: one of {', '.join(tunables.YIELD_FORMS)}")
         changes["yield_form"] = form
     model = Model(release=run["kernel"], rule=run["rule"], window=window).with_(**changes)
-    with Progress(quiet=options.quiet) as progress:
+    with Progress(quiet=options.quiet, unit="ms") as progress:
         figures, ran, cap = closed_loop.run_once(
             made, model, seed=seed, span_ns=span, warm_up_ns=warm_up, on_progress=progress
         )
