@@ -19,30 +19,26 @@ from traceana._closed_loop_null import race_free
 from traceana.race import race
 from traceana.simulate import Model
 
-#: Loads at which enough is booked twice to tell a share of it; least recall, attributable idle.
-#: Six pairs on 6.2 fall short: a wakee that stays on its CPU is enqueued before the one that was
-#: decided earlier and has to move, and such pairs are not found.
-LOADED: list[tuple[str, dict[str, Any], str, float, float]] = [
-    ("pingpong", {"pairs": 6}, "6.1.192", 0.95, 0.9),
-    ("pingpong", {"pairs": 6}, "6.2.0", 0.80, 0.8),
-    ("reqresp", {"clients": 32}, "6.1.192", 0.95, 0.9),
-    ("reqresp", {"clients": 64}, "6.2.0", 0.95, 0.9),
+#: Loads at which enough is booked twice to tell a share of it.
+LOADED: list[tuple[str, dict[str, Any], str]] = [
+    ("pingpong", {"pairs": 6}, "6.1.192"),
+    ("pingpong", {"pairs": 6}, "6.2.0"),
+    ("reqresp", {"clients": 32}, "6.1.192"),
+    ("reqresp", {"clients": 64}, "6.2.0"),
 ]
 
 
-@pytest.mark.parametrize(("family", "params", "release", "recall", "attributable"), LOADED)
-def test_found_and_true(
-    family: str, params: dict[str, Any], release: str, recall: float, attributable: float
-) -> None:
+@pytest.mark.parametrize(("family", "params", "release"), LOADED)
+def test_found_and_true(family: str, params: dict[str, Any], release: str) -> None:
     r = compared(synth.make(family, **params), Model(release=release))
     print(r)
     assert r.verdict in ("supported", "cannot_say")
     assert r.true > 500
     assert r.both / r.found >= 0.95
-    assert r.both / r.true >= recall
+    assert r.both / r.true >= 0.95
     # The upper bound is the one that the truth is counted by.
     assert r.attributable[1] is not None
-    assert attributable <= r.attributable[1] <= 1.1
+    assert 0.9 <= r.attributable[1] <= 1.1
 
 
 @pytest.mark.parametrize(

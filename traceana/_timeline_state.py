@@ -120,6 +120,8 @@ CPU = np.dtype(
         ("idle_ns", "i8"), ("busy_ns", "i8"), ("began", "i4"), ("ended", "i4"),
         ("gap_llc", "i8"), ("gap_any", "i8"), ("gap_busy", "i8"),
         ("own_llc", "i8"), ("own_any", "i8"), ("waiting", "i4"), ("stuck", "i4"),
+        # when the queue of the idle CPU was last found empty by a wakeup
+        ("filled", "i8"),
     ]
 )  # fmt: skip
 

@@ -317,15 +317,15 @@ def give_up(T: Any, G: Any, W: Any, outW: Any) -> None:
 
 
 @part
-def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
+def never_decided(T: Any, C: Any, G: Any, W: Any, r: int, cpu: int, ts: int) -> bool:
     """Whether a wakee that was queued remotely at home went onto the wakelist of a CPU that was
     still switching away from it (step 6 of section 1.1: kind on_cpu).
 
     The look falls between the wakee's dequeue and the end of the switch. The wakee is then queued
-    as soon as its CPU enters the idle loop (or, with ``nr`` other tasks there, takes the
-    interrupt), a fixed short path behind the switch record; a wakeup that was decided first
-    arrives clearly later. Both records are of one CPU, so their clocks agree; the short path is
-    learnt as the smallest distance seen.
+    as soon as its CPU enters the idle loop (or, where another task goes on, takes the interrupt), a
+    fixed short path behind the switch record; a wakeup that was decided first arrives clearly
+    later. Both records are of one CPU, so their clocks agree; the short path is learnt as the
+    smallest distance of those that surely were so.
     """
     w = W[r]
     t = T[w["wakee"]]
@@ -337,20 +337,26 @@ def never_decided(T: Any, G: Any, W: Any, r: int, nr: int, ts: int) -> bool:
         return False
     d = ts - t["blk_ts"]
     least = G[0]["flush"]
-    # Another task took over the CPU: the wakelist is flushed by the interrupt, and later.
-    form = 1 if nr > 0 else 0
-    if d > 0 and (least[form] == 0 or d < least[form]):
-        least[form] = d
-    G[0]["flushes"][form] += 1
-    if d * 5 > least[form] * 7:
-        return False
-    if G[0]["flushes"][form] > LEARN:
-        return True
-    # Not learnt yet: the kinds cross at +0.2 us behind the switch record and, before it, at
-    # +0.15 us behind the dequeue (7.8-1, 7.8-2).
-    return w["waking"] - t["blk_ts"] < 200 and (
+    # The kinds cross at +0.2 us behind the switch record and, before it, at +0.15 us behind the
+    # dequeue (7.8-1, 7.8-2).
+    likely = w["waking"] - t["blk_ts"] < 200 and (
         t["deq_ts"] == NULL or w["waking"] - t["deq_ts"] > 150
     )
+    # Another task took over the CPU: the wakelist is flushed by the interrupt, and later.
+    form = 1 if C[cpu]["curr"] != C[cpu]["idle_task"] else 0
+    if form == 0 and C[cpu]["nr"] > 0:
+        # In the middle of a flush: its begin is that of the list's first. One that began on the
+        # short path may have taken along a wakee decided elsewhere, which only its look tells.
+        return likely and (C[cpu]["filled"] - t["blk_ts"]) * 5 <= least[0] * 7
+    if likely:
+        if d > 0 and (least[form] == 0 or d < least[form]):
+            least[form] = d
+        G[0]["flushes"][form] += 1
+    if least[form] > 0 and d * 5 > least[form] * 7:
+        return False
+    if G[0]["flushes"][form] >= LEARN:
+        return True
+    return likely
 
 
 @part
@@ -733,14 +739,14 @@ def on_wakeup(
                 w["counts"] = 0
                 decide_kind(T, G, W, outW, r, K_ON_RQ)
             else:
-                on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+                on_cpu = remote_home and never_decided(T, C, G, W, r, target, ts)
                 decide_kind(T, G, W, outW, r, K_ON_CPU if on_cpu else K_DECIDED)
         elif w["waits"] == JUST_BLOCKED:
-            on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+            on_cpu = remote_home and never_decided(T, C, G, W, r, target, ts)
             decide_kind(T, G, W, outW, r, K_ON_CPU if on_cpu else K_DECIDED)
         elif w["waits"] == MAYBE_DELAYED:
             home = w["queueing"] == 0 and target == w["prev_cpu"] and w["mig"] == NULL
-            on_cpu = remote_home and never_decided(T, G, W, r, C[target]["nr"], ts)
+            on_cpu = remote_home and never_decided(T, C, G, W, r, target, ts)
             decide_kind(
                 T, G, W, outW, r, K_DELAYED_MAYBE if home else (K_ON_CPU if on_cpu else K_DECIDED)
             )
@@ -752,6 +758,8 @@ def on_wakeup(
     if t["st"] == RUNNING or t["st"] == QUEUED:
         close_wake(T, W, outW, G, r)
         return
+    if idle_now(C, target) == 1:
+        C[target]["filled"] = ts
     enqueue(T, C, Q, p, target, ts)
     if t["p_st"] == 0:
         t["p_st"] = 1
