@@ -70,6 +70,26 @@ def test_wide_wakeups_by_the_kernels_own_word(shared: Path, name: str) -> None:
     assert said.mean() == pytest.approx(WIDE[name], abs=0.06)
 
 
+# Tasks that have lived for 0.17 s and had no flips at their birth are narrow; clients of one proxy
+# wake a master that wakes them all.
+@pytest.mark.skipif(UNCOMPILED, reason="some minutes as plain Python")
+@pytest.mark.parametrize(("family", "params"), [("schbench", {"workers": 5})])
+def test_placements_that_tell_nothing_are_no_vote(family: str, params: dict[str, Any]) -> None:
+    made = synth.make(family, **params)
+    cap = run_once(made, Model(), span_ns=20 * MS, warm_up_ns=150 * MS)[2]
+    work = extract(cap)
+    w = cap.timeline().raw["wakeups"]
+    pid = cap.timeline().raw["tasks"]["pid"]
+    row = {int(p): i for i, p in enumerate(work.tasks["pid"])}
+    of = np.array([row.get(int(p), -1) for p in pid])
+    known = (w["current"] >= 0) & (w["wakee"] >= 0)
+    waker, wakee = of[w["current"][known]], of[w["wakee"][known]]
+    both = (waker >= 0) & (wakee >= 0)
+    assert both.sum() > 1000
+    said = told_wide(work.tasks["flips"], waker[both], wakee[both], np.full(both.sum(), 8))
+    assert said.mean() < 0.02
+
+
 def test_flips_are_kept(tmp_path: Path) -> None:
     work = synth.make("pingpong", pairs=2)
     kept = work.with_tables(work.tasks, work.script, work.when, idle_flips=[3] * work.n_cpus)
