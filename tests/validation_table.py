@@ -160,8 +160,8 @@ def ab(names: Sequence[str]) -> None:
     head(
         "pair", "idle base", "model", "idle short", "predicted", "wakeups base", "model",
         "short", "predicted", "p99 base", "model", "short", "predicted",
-        "on waker's CPU short", "predicted", "settled", "random starts: idle", "reach: idle",
-        "random starts: wakeups",
+        "on waker's CPU short", "predicted", "the rule alone: idle", "wakeups", "settled",
+        "random starts: idle", "reach: idle", "random starts: wakeups",
     )  # fmt: skip
     for name in names or PAIRS:
         base, shorts = PAIRS[name]
@@ -182,8 +182,12 @@ def ab(names: Sequence[str]) -> None:
         for of in ("idle_share", "wakeups_per_s", "queue_delay_ns.p99"):
             cells += [_show(of, r.get(of)), _show(of, b.mean(of)), true(of), _show(of, p.mean(of))]
         share = "waker_cpu_share"
+        alone = e.delta(e.outcomes[0], "idle_share")["mean"]
+        rate = e.delta(e.outcomes[0], "wakeups_per_s")["relative"]
         row(
             name, *cells, true(share), _show(share, p.mean(share)),
+            "–" if alone is None else f"{100 * alone:+.1f}",
+            "–" if rate is None else f"{100 * rate:+.1f} %",
             "yes" if e.state.settled else "no",
             *(
                 "–" if ends is None else " … ".join(_show(of, end) for end in ends)

@@ -66,23 +66,24 @@ def build(cap: Capture) -> Workload:
         keep = (events.ts >= timeline.first_ts) & (events.ts <= timeline.last_ts)
         events = events.take(keep)
     scale = scale_of(cap.event_cost_ns, timeline.raw["wakeups"])
-    leave_ns, irq_ns = round(_LEAVE_NS * scale), round((_IRQ_NS + REFERENCE) * scale)
+    leave_ns, irq_ns = round(_LEAVE_NS * scale), (round(_IRQ_NS * scale), round(REFERENCE * scale))
     stretches = make_stretches(timeline, events, leave_ns)
     core = topo.as_arrays(cap.topology, len(timeline.raw["cpus"])).core
     stretches = with_sources(stretches, events, core)
     replay = Replay(cap, timeline)
     marks = make_marks(
-        timeline, stretches, _sync(timeline, replay), irq_ns, round(TIMER_NS * scale)
+        timeline, events, stretches, _sync(timeline, replay), irq_ns, round(TIMER_NS * scale)
     )
-    ways = ways_of(marks, timeline.raw["wakeups"])
-    wakes = measure_wakes(marks, scale, ways)
-    waker = timeline.raw["wakeups"]["current"].astype(np.int64)
-    woken = _instants(timeline)
-    marks, channels = add_channels(
-        marks, _costs(marks, wakes, ways), waker, woken, timeline.first_ts
-    )
-    marks, asked = add_requests(marks, waker, timeline.first_ts, channels)
-    marks, passed = add_pair_tokens(marks, waker, timeline.first_ts, channels)
+    w = timeline.raw["wakeups"]
+    wakes = measure_wakes(marks, scale, ways_of(marks, w))
+    waker = w["current"].astype(np.int64)
+    begin = timeline.first_ts
+    costs = _costs(marks, wakes, w)
+    marks, channels = add_channels(marks, costs, waker, _instants(timeline), begin)
+    costs = _costs(marks, wakes, w)
+    marks, asked = add_requests(marks, costs, waker, begin, channels)
+    costs = _costs(marks, wakes, w)
+    marks, passed = add_pair_tokens(marks, costs, waker, begin, channels)
     told = channels.counts
     marks.counts.update(
         asked,
@@ -91,14 +92,16 @@ def build(cap: Capture) -> Workload:
         inferred=asked["inferred"] + told["channel_inferred"] + passed,
     )
     n = len(timeline.raw["tasks"])
-    op, at_mark, first, end = _write(marks, wakes, ways_of(marks, timeline.raw["wakeups"]), n)
+    costs = _costs(marks, wakes, w)
+    op, at_mark, first, end = _write(marks, costs, n)
     before = int(op[op[:, 0] == Op.RUN, 3].sum())
     main = int(wakes.n.argmax())
     outliers = clean(op, at_mark, first[end > first], marks.outcome, main)
     op, when, first, end = _close(op, at_mark, first, end, marks, timeline)
     made = _workload(
-        cap, timeline, stretches, marks, wakes, replay, op, when, first, end, before, outliers
-    )
+        cap, timeline, stretches, marks, wakes, replay, op, when, first, end, before, outliers,
+        _interrupted(marks, costs),
+    )  # fmt: skip
     room = np.zeros(n, np.int64)
     room[: len(channels.room)] = channels.room
     alive = (end > first) & (timeline.raw["tasks"]["pid"] > 0)
@@ -131,21 +134,34 @@ def _sync(timeline: Timeline, replay: Replay) -> Array:
     return out
 
 
-def _costs(marks: Marks, wakes: WakeCosts, ways: Array) -> Array:
-    """What the wakeup of each mark took its waker, ns (int64[n])."""
+def _costs(marks: Marks, wakes: WakeCosts, w: Array) -> Array:
+    """What the wakeup of each mark took whoever did it, ns (int64[n]); ``w``: rows of wakeups."""
     known = marks.outcome >= 0
+    ways = ways_of(marks, w)
     return np.where(known, ways + wakes.ns[np.maximum(marks.outcome, 0)], 0).astype(np.int64)
 
 
-def _write(
-    marks: Marks, wakes: WakeCosts, ways: Array, n_tasks: int
-) -> tuple[Array, Array, Array, Array]:
+def _interrupted(marks: Marks, costs: Array) -> int:
+    """How long tasks were interrupted, ns."""
+    mine = marks.table[:, Mark.WHAT] == Mark.IRQ
+    t = marks.table[mine]
+    if not len(t):
+        return 0
+    takes = t[:, Mark.VALUE] + costs[mine]
+    span = int(np.ptp(t[:, Mark.TS]) + takes.max()) + 1
+    # Tasks laid end to end, so that none reaches into the next.
+    begin = t[:, Mark.TASK] * span + (t[:, Mark.TS] - t[:, Mark.TS].min())
+    ends = begin + takes
+    before = np.append(begin[0], np.maximum.accumulate(ends)[:-1])
+    return int(np.maximum(ends - np.maximum(begin, before), 0).sum())
+
+
+def _write(marks: Marks, costs: Array, n_tasks: int) -> tuple[Array, Array, Array, Array]:
     rows = 2 * len(marks.table) + n_tasks + 1
     op = np.zeros((rows, 4), np.int64)
     at_mark = np.full(rows, -1, np.int64)
     first = np.zeros(n_tasks, np.int64)
     end = np.zeros(n_tasks, np.int64)
-    costs = _costs(marks, wakes, ways)
     write: Any = k.write_scripts
     used = write(marks.table, costs, op, at_mark, first, end)
     return op[:used].copy(), at_mark[:used].copy(), first, end
@@ -195,6 +211,7 @@ def _close(
 def _workload(
     cap: Capture, timeline: Timeline, stretches: Stretches, marks: Marks, wakes: WakeCosts,
     replay: Replay, op: Array, when: Array, first: Array, end: Array, before: int, outliers: int,
+    irq: int,
 ) -> Workload:  # fmt: skip
     raw = timeline.raw["tasks"]
     alive = np.flatnonzero((end > first) & (raw["pid"] > 0))
@@ -234,7 +251,6 @@ def _workload(
     leaves = _kinds_of_leaves(stretches, scale)
     cpu_ns = int((stretches.out - stretches.start).sum())
     leaving = int((stretches.out - stretches.end).sum())
-    irq = int(marks.table[marks.table[:, Mark.WHAT] == Mark.IRQ, Mark.VALUE].sum())
     script_ns = int(script["value"][script["code"] == Op.RUN].sum())
     accounts = {
         "cpu": cpu_ns, "script": script_ns, "outliers": outliers, "leaving": leaving,

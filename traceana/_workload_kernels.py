@@ -32,11 +32,10 @@ def dequeues(
     may follow, whose pulls (sched_migrate_task) report it once more; then comes the switch. So it
     is the last report before the first pull, after the last wakeup that the task did itself.
 
-    ``state`` int64[cpus, 5], of each CPU: last report (NULL), a pull came (0), pid being woken
-    (-1), records of interrupts (0), last sched_waking of a task (NULL). ``out`` int64[rows, 6]:
-    the CPU and time of a switch, its dequeue (NULL: not told), records of interrupts within the
-    stretch, the last sched_waking that the task did, and how it goes on: 0 idle, 1 a task, 2 a
-    newidle balance has pulled. Returns how many rows are filled.
+    ``state`` int64[cpus, 4], of each CPU: last report (NULL), a pull came (0), pid being woken
+    (-1), last sched_waking of a task (NULL). ``out`` int64[rows, 5]: the CPU and time of a switch,
+    its dequeue (NULL: not told), the last sched_waking that the task did, and how it goes on: 0
+    idle, 1 a task, 2 a newidle balance has pulled. Returns how many rows are filled.
     """
     n = 0
     for i in range(len(ts)):
@@ -49,21 +48,19 @@ def dequeues(
             out[n, 1] = ts[i]
             out[n, 2] = state[c, 0]
             out[n, 3] = state[c, 3]
-            out[n, 4] = state[c, 4]
-            out[n, 5] = 2 if state[c, 1] != 0 else (0 if other[i] == 0 else 1)
+            out[n, 4] = 2 if state[c, 1] != 0 else (0 if other[i] == 0 else 1)
             n += 1
             state[c, 0] = NULL
             state[c, 1] = 0
             state[c, 2] = -1
-            state[c, 3] = 0
-            state[c, 4] = NULL
+            state[c, 3] = NULL
         elif ctx[i] != _NO_CTX and (ctx[i] & _IRQ) != 0:
-            state[c, 3] += 1
+            continue
         elif k == _WAKING:
             state[c, 0] = NULL
             state[c, 1] = 0
             state[c, 2] = subject[i]
-            state[c, 4] = ts[i]
+            state[c, 3] = ts[i]
         elif k == _WAKEUP:
             state[c, 0] = NULL
             state[c, 1] = 0
@@ -83,13 +80,14 @@ def write_scripts(marks: Any, costs: Any, op: Any, at_mark: Any, first: Any, end
     """Write the scripts. Returns how many rows.
 
     ``marks`` int64[n, 8], the columns of Mark, in the order of task and time; ``costs`` int64[n],
-    what the wakeup of a mark takes its waker; ``op`` int64[2 n + tasks, 4], the columns of OP;
-    ``at_mark`` int64[same], the mark that a row comes from or ends at, -1 none; ``first``, ``end``
-    int64[tasks].
+    what the wakeup of a mark takes its waker, or whoever it interrupts; ``op`` int64[2 n + tasks,
+    4], the columns of OP; ``at_mark`` int64[same], the mark that a row comes from or ends at, -1
+    none; ``first``, ``end`` int64[tasks].
     """
     n = 0
     task = -1
     at = NULL  # run time is counted up to here; NULL: the task does not run
+    hold = NULL  # what an interrupt takes ends here
     run = 0
     for i in range(len(marks)):
         if marks[i, _TASK] != task:
@@ -100,17 +98,20 @@ def write_scripts(marks: Any, costs: Any, op: Any, at_mark: Any, first: Any, end
             task = marks[i, _TASK]
             first[task] = n
             at = NULL
+            hold = NULL
             run = 0
         what = marks[i, _WHAT]
         ts = marks[i, _TS]
         if what == _M_IN:
-            at = ts
+            at = max(ts, hold)
             continue
         if at != NULL and ts > at:
             run += ts - at
             at = ts
         if what == _M_IRQ:
-            run = max(run - marks[i, _VALUE], 0)
+            hold = max(hold, ts + marks[i, _VALUE] + costs[i])
+            if at != NULL:
+                at = max(at, hold)
         elif what == _M_WAKE or what == _M_FORK:
             n = _row(op, at_mark, n, _RUN, 0, -1, run, i)
             code = _WAKE if what == _M_WAKE else _FORK

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from traceana import _workload_kernels as k
 from traceana import schema
 from traceana._sim_state import Op
+from traceana.columns import NULL_CTX
 
 if TYPE_CHECKING:
     from traceana.columns import EventColumns
@@ -30,6 +31,7 @@ _KIND = schema.WakeKind
 TIMER_NS = 900
 #: Wakeups that ended no sleep.
 _NO_SLEEP = (_KIND.SELF, _KIND.ON_RQ)
+_INTERRUPT = int(schema.Ctx.HARDIRQ | schema.Ctx.SOFTIRQ | schema.Ctx.NMI)
 _SLEEPS = (schema.EndReason.SLEEP, schema.EndReason.BLOCK)
 #: A sleep's length that varies so much less than the time between two wakings says that it is a
 #: delay; the other way round, that the wakings come by a clock of their own.
@@ -46,6 +48,8 @@ class Mark:
 
     TASK, TS, WHAT, OTHER, VALUE, FLAGS, SLEEP, ROW = range(8)
 
+    # An IRQ stands at the begin of what an interrupt takes; VALUE is its length, without what the
+    # wakeup ROW costs from its sched_waking on.
     WAKE, TAKE, FORK, IRQ, OUT, IN = range(6)
 
 
@@ -63,8 +67,8 @@ class Stretches:
 
     ``start`` and ``out`` (the switch) are the window's begin and end where they lie outside it;
     ``end`` is when the task was taken off the queue, ``sleeps`` whether it blocked, ``cut_in`` and
-    ``cut_out`` whether that end of the stretch was not seen. ``irqs`` are records of interrupts
-    within, ``cpu`` where. ``told``: ``end`` comes from a sched_stat_runtime.
+    ``cut_out`` whether that end of the stretch was not seen, ``cpu`` where it was. ``told``:
+    ``end`` comes from a sched_stat_runtime.
     ``follows``: 0 the CPU goes idle, 1 another task, 2 one that was pulled, 3 from the own core.
     """
 
@@ -77,15 +81,14 @@ class Stretches:
     dead: Array
     cut_in: Array
     cut_out: Array
-    irqs: Array
     told: Array
     follows: Array
 
 
 @dataclass(frozen=True)
 class Marks:
-    """``table`` int64[n, 8] (columns of Mark), ``outcome`` int64[n] of its wakes (-1 none), and
-    what was found: counts of recorded wakeups by what became of them.
+    """``table`` int64[n, 8] (columns of Mark), ``outcome`` int64[n] of its wakes and of those by
+    interrupts (-1 none), and what was found: counts of recorded wakeups by what became of them.
     """
 
     table: Array
@@ -113,7 +116,7 @@ def make_stretches(timeline: Timeline, events: EventColumns, leave_ns: int) -> S
     following = np.append(start[1:], last)
     same = np.append(s["task"][1:] == s["task"][:-1], False)
     out = np.where(cut_out, np.where(same, np.minimum(following, last), last), s["end"])
-    end, irqs, told, follows = _dequeues(
+    end, told, follows = _dequeues(
         timeline, events, s["cpu"].astype(np.int64), out, cut_out, leave_ns
     )
     end = np.maximum(np.minimum(end, out), start)
@@ -127,7 +130,6 @@ def make_stretches(timeline: Timeline, events: EventColumns, leave_ns: int) -> S
         dead=s["reason"] == schema.EndReason.DEAD,
         cut_in=s["start"] == NULL,
         cut_out=cut_out,
-        irqs=irqs,
         told=told,
         follows=follows,
     )
@@ -166,13 +168,13 @@ def _earliest(timeline: Timeline, s: Array) -> Array:
 
 def _dequeues(
     timeline: Timeline, events: EventColumns, cpu: Array, out: Array, cut: Array, leave_ns: int
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array]:
     n_cpus = len(timeline.raw["cpus"])
-    state = np.zeros((n_cpus, 5), np.int64)
-    state[:, 0] = state[:, 4] = NULL
+    state = np.zeros((n_cpus, 4), np.int64)
+    state[:, 0] = state[:, 3] = NULL
     state[:, 2] = -1
     room = int((events.kind == schema.EventKind.SWITCH).sum())
-    rows = np.zeros((room, 6), np.int64)
+    rows = np.zeros((room, 5), np.int64)
     columns = (
         events.ts, events.cpu, events.kind, events.pid, events.ctx, events.subject, events.other,
     )  # fmt: skip
@@ -181,7 +183,7 @@ def _dequeues(
     default = out - leave_ns
     if not len(rows) or not len(out):
         none = np.zeros(len(out), np.int64)
-        return np.where(cut, out, default), none, none != 0, none + 1
+        return np.where(cut, out, default), none != 0, none + 1
     base = timeline.first_ts
     span = max(int(rows[:, 1].max()), int(out.max())) - base + 2
     key = rows[:, 0] * span + (rows[:, 1] - base)
@@ -191,20 +193,21 @@ def _dequeues(
     row = rows[at[i]]
     hit = (key[at[i]] == mine) & ~cut
     told = hit & (row[:, 2] != NULL)
-    floor = np.where(hit & (row[:, 4] != NULL), row[:, 4], NULL)
+    floor = np.where(hit & (row[:, 3] != NULL), row[:, 3], NULL)
     end = np.where(told, row[:, 2], np.where(cut, out, np.maximum(default, floor)))
-    return end, np.where(hit, row[:, 3], 0), told, np.where(hit, row[:, 5], 1)
+    return end, told, np.where(hit, row[:, 4], 1)
 
 
 def make_marks(
-    timeline: Timeline, stretches: Stretches, sync: Array, irq_ns: int, timer_ns: int
-) -> Marks:
+    timeline: Timeline, events: EventColumns, stretches: Stretches, sync: Array,
+    irq_ns: tuple[int, int], timer_ns: int,
+) -> Marks:  # fmt: skip
     """The marks of all tasks.
 
     Parameters
     ----------
     sync : uint8 per wakeup row, WF_SYNC
-    irq_ns : what one record of an interrupt takes from the task that it interrupts
+    irq_ns : how long before and behind one record of an interrupt it lasts at least
     timer_ns : from a timer's instant to the sched_waking of its interrupt
     """
     w = timeline.raw["wakeups"]
@@ -268,9 +271,10 @@ def make_marks(
     # IN at the same instant would come behind it, and the sleep would count as run time.
     ran = stretches.end > stretches.start
     parts.append(_marks(stretches.task[ran], stretches.start[ran], Mark.IN))
-    interrupted = np.flatnonzero(stretches.irqs > 0)
-    parts.append(_marks(stretches.task[interrupted], stretches.end[interrupted], Mark.IRQ,
-                        value=stretches.irqs[interrupted] * irq_ns))  # fmt: skip
+    parts.append(_records_of_interrupts(events, stretches, irq_ns))
+    by_irq = (context != schema.WakeContext.TASK) & (w["current"] >= 0) & (w["waking"] != NULL)
+    by_irq &= ~fork & ~idle[w["current"]]
+    parts.append(_wakeups_of_interrupts(w, np.flatnonzero(by_irq), stretches, timer_ns))
 
     # its waking lies before the window
     half = (w["waking"] == NULL) & (w["wakeup"] != NULL) & ~fork
@@ -284,7 +288,7 @@ def make_marks(
     order = np.lexsort((table[:, Mark.WHAT], table[:, Mark.TS], table[:, Mark.TASK]))
     table = np.ascontiguousarray(table[order])
     outcome = np.full(len(table), -1, np.int64)
-    wakes = np.flatnonzero(table[:, Mark.WHAT] == Mark.WAKE)
+    wakes = np.isin(table[:, Mark.WHAT], (Mark.WAKE, Mark.IRQ)) & (table[:, Mark.ROW] >= 0)
     outcome[wakes] = outcomes(w[table[wakes, Mark.ROW]])
 
     explained = edge | (w["kind"] == _KIND.SELF) | fork
@@ -305,6 +309,40 @@ def make_marks(
     counts["never_woken"] = int(never.sum())
     counts["forks"] = len(forks)
     return Marks(table, outcome, counts)
+
+
+def _records_of_interrupts(events: EventColumns, s: Stretches, irq_ns: tuple[int, int]) -> Array:
+    """IRQ marks where a record of an interrupt lies within a stretch."""
+    told = (events.ctx != NULL_CTX) & (events.ctx & _INTERRUPT != 0)
+    told &= (events.kind != schema.EventKind.SWITCH) & (events.cpu >= 0)
+    at = _within(s.cpu, s, events.cpu[told].astype(np.int64), events.ts[told])
+    ts, at = events.ts[told][at >= 0], at[at >= 0]
+    begin = np.maximum(ts - irq_ns[0], s.start[at])
+    return _marks(s.task[at], begin, Mark.IRQ, value=ts + irq_ns[1] - begin)
+
+
+def _wakeups_of_interrupts(w: Array, rows: Array, s: Stretches, timer_ns: int) -> Array:
+    """IRQ marks of the wakeups that an interrupt of a task did."""
+    at = _within(s.task, s, w["current"][rows].astype(np.int64), w["waking"][rows])
+    rows, at = rows[at >= 0], at[at >= 0]
+    waking = w["waking"][rows]
+    begin = np.maximum(waking - timer_ns, s.start[at])
+    return _marks(s.task[at], begin, Mark.IRQ, value=waking - begin, row=rows)
+
+
+def _within(whose: Array, s: Stretches, who: Array, ts: Array) -> Array:
+    """The stretch in which each instant lies: of the stretches' column ``whose`` the same as
+    ``who``; -1 none (int64[n]).
+    """
+    if not len(s.start) or not len(ts):
+        return np.full(len(ts), -1, np.int64)
+    order = np.lexsort((s.start, whose))
+    base = int(min(s.start.min(), ts.min()))
+    span = int(max(s.out.max(), ts.max())) - base + 1
+    key = whose[order] * span + (s.start[order] - base)
+    at = order[np.maximum(np.searchsorted(key, who * span + (ts - base), "right") - 1, 0)]
+    hit = (whose[at] == who) & (s.start[at] <= ts) & (ts < s.end[at])
+    return np.where(hit, at, -1)
 
 
 def outcomes(w: Array) -> Array:

@@ -119,12 +119,12 @@ def _ended_by(t: Array, waker: Array, channels: Channels) -> Array:
 
 
 def add_requests(
-    marks: Marks, waker: Array, first_ts: int, channels: Channels
+    marks: Marks, costs: Array, waker: Array, first_ts: int, channels: Channels
 ) -> tuple[Marks, dict[str, int]]:
     """The marks with servers' requests and replies instead of edges; and counts.
 
-    ``waker`` int64 per wakeup row. ``sent``: requests that were seen as a wakeup; ``inferred``:
-    those that were not.
+    ``costs`` int64 per mark, what its wakeup took; ``waker`` int64 per wakeup row. ``sent``:
+    requests that were seen as a wakeup; ``inferred``: those that were not.
     """
     servers = {s: c for s, c in find_servers(marks, waker, channels).items() if len(c) >= _CLIENTS}
     hubs = find_hubs(marks, waker, servers, channels)
@@ -144,7 +144,7 @@ def add_requests(
         wakes = (t[:, Mark.TASK] == s) & wake
         apart = s in hubs and waits.sum() >= _NEVER_WAITS * wakes.sum()
         for some in [np.array([c]) for c in clients] if apart else [clients]:
-            asking, told, extra = _ask(t, s, some, box, by, wake, last_sleep, first_ts)
+            asking, told, extra = _ask(t, costs, s, some, box, by, wake, last_sleep, first_ts)
             counts["sent"] += told
             counts["inferred"] += len(extra)
             added += [
@@ -159,8 +159,8 @@ def add_requests(
 
 
 def _ask(
-    t: Array, s: int, clients: Array, box: int, by: Array, wake: Array, last_sleep: Array,
-    first_ts: int,
+    t: Array, costs: Array, s: int, clients: Array, box: int, by: Array, wake: Array,
+    last_sleep: Array, first_ts: int,
 ) -> tuple[Array, int, Array]:  # fmt: skip
     """Make the clients' wakeups of a server SENDs, in place.
 
@@ -175,7 +175,7 @@ def _ask(
     t[to_server, Mark.SLEEP] = -2  # no request: nobody waits for an answer
     t[seen[told], Mark.SLEEP], t[seen[told], Mark.OTHER] = Op.SEND, box
     unseen = asking[~told]
-    tail = int(np.median(t[asking[told], Mark.TS] - t[seen[told], Mark.TS])) if told.any() else 0
+    tail = _tail(t, costs, asking[told], seen[told])
     begun = t[np.maximum(last_sleep[unseen], 0), Mark.TS]
     extra = np.zeros((len(unseen), 8), np.int64)
     extra[:, Mark.TASK] = t[unseen, Mark.TASK]
@@ -185,6 +185,16 @@ def _ask(
     extra[:, Mark.WHAT], extra[:, Mark.OTHER] = Mark.WAKE, box
     extra[:, Mark.FLAGS], extra[:, Mark.SLEEP], extra[:, Mark.ROW] = Op.EARLY, Op.SEND, -1
     return asking, int(told.sum()), extra
+
+
+def _tail(t: Array, costs: Array, sleep: Array, wake: Array) -> int:
+    """What is usual between a wakeup, without what it cost, and the sleep behind it, ns.
+
+    What was passed unseen woke nobody, and cost nothing of that.
+    """
+    if not len(sleep):
+        return 0
+    return int(np.median(np.maximum(t[sleep, Mark.TS] - t[wake, Mark.TS] - costs[wake], 0)))
 
 
 def _after_switch_in(t: Array, at: Array, extra: Array) -> None:
@@ -230,9 +240,12 @@ def _serve(
 
 
 def add_pair_tokens(
-    marks: Marks, waker: Array, first_ts: int, channels: Channels
+    marks: Marks, costs: Array, waker: Array, first_ts: int, channels: Channels
 ) -> tuple[Marks, int]:
-    """The marks with the tokens that the members of pairs passed unseen; and how many."""
+    """The marks with the tokens that the members of pairs passed unseen; and how many.
+
+    Parameters as of :func:`add_requests`.
+    """
     t = marks.table
     by = _ended_by(t, waker, channels)
     asleep = np.flatnonzero((by >= 0) & (t[:, Mark.TS] >= first_ts))
@@ -247,7 +260,7 @@ def add_pair_tokens(
         if not len(silent):
             continue
         told = seen > previous
-        tail = int(np.median(t[mine[told], Mark.TS] - t[seen[told], Mark.TS])) if told.any() else 0
+        tail = _tail(t, costs, mine[told], seen[told])
         # The other's two wakeups of it: between them it must have taken what was passed.
         of_row = np.full(int(t[:, Mark.ROW].max()) + 1, -1)
         its = np.flatnonzero((t[:, Mark.TASK] == b) & wake & (t[:, Mark.OTHER] == a))
