@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+from typing import Any
 
+import numpy as np
+import pytest
+
+from traceana import synth
+from traceana._sim_setup import State
 from traceana._sim_state import Start
 from traceana._workload_lag import FAR_BEHIND_NS, start_lags
+from traceana.simulate import Model
 
 SLICE = np.dtype([("task", "i4"), ("cpu", "i4"), ("start", "i8"), ("end", "i8")])
 NULL = -(1 << 63)
@@ -24,8 +31,25 @@ def test_a_small_client_beside_a_worker() -> None:
     # cases of ten and of 10 in one: 82 beside task 1, which runs 10: less than half.
     slices = _slices((0, 0, 0, 90), (1, 0, 90, 100))
     assert _lags(slices, [Start.ASLEEP, Start.ASLEEP]) == [0, FAR_BEHIND_NS]
-    # One that runs or waits has been placed already.
-    assert _lags(slices, [Start.ASLEEP, Start.RUNNING]) == [0, 0]
+    # One that runs or waits is as far behind; how far at most is the machine's to say.
+    assert _lags(slices, [Start.ASLEEP, Start.RUNNING]) == [0, FAR_BEHIND_NS]
+    assert _lags(slices, [Start.ASLEEP, Start.UNBORN]) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    # CFS: half of sched_latency, 24 ms of 8 CPUs; EEVDF: two slices of 3 ms, or a tick's.
+    ("release", "bound"),
+    [("6.1.192", -12_000_000), ("6.8.0", -6_000_000)],
+)
+def test_who_is_queued_starts_as_far_behind_as_the_kernel_lets_it(release: str, bound: int) -> None:
+    work: Any = synth.make("pingpong", pairs=2)
+    tasks = work.tasks.copy()
+    tasks["state"][:3] = (Start.QUEUED, Start.RUNNING, Start.ASLEEP)
+    tasks["vruntime"][:3] = FAR_BEHIND_NS
+    work = dataclasses.replace(work, tasks=tasks)
+    state = State(work, Model(release=release), seed=1, begin_ns=0, end_ns=1_000_000, truth_rows=1)
+    # place_entity() sees to a sleeper when it is woken.
+    assert state.live["v"][:3].tolist() == [bound, bound, FAR_BEHIND_NS]
 
 
 def test_equals_do_not_fall_behind() -> None:

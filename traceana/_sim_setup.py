@@ -142,6 +142,7 @@ class State:
 
         self.sim = _sim(model, tunes, release, n_cpus=n_cpus, n_tasks=n)
         self.live = _live(work.tasks, n_cpus, hz=model.hz)
+        _place_at_start(self.sim[0], self.live)
         # As if all had run of late: whoever moves at the first balance is not known.
         self.live["exec_start"][:n] = begin_ns
         idle_flips = getattr(work, "idle_flips", ())
@@ -317,6 +318,18 @@ def _live(tasks: NDArray[Any], n_cpus: int, *, hz: int) -> NDArray[Any]:
     live["cpu"][n:] = np.arange(n_cpus)
     live["stand"][n:] = Stand.RUNNING
     return live
+
+
+def _place_at_start(g: Any, live: NDArray[Any]) -> None:
+    """Bound how far behind tasks on a queue start, as place_entity() and update_entity_lag() do.
+
+    Tasks asleep are placed when they wake up.
+    """
+    queued = np.isin(live["stand"], (Stand.RUNNING, Stand.QUEUED))
+    limit = np.full(int(queued.sum()), g["latency"] // 2)
+    if g["eevdf"]:
+        limit = max(2 * g["slice"], g["tick"]) * 1024 // live["weight"][queued]
+    live["v"][queued] = np.maximum(live["v"][queued], -limit)
 
 
 def _sim(

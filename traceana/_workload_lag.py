@@ -22,8 +22,8 @@ __all__ = ["FAR_BEHIND_NS", "start_lags"]
 #: Further back than place_entity() lets any sleeper be, ns: half of sched_latency at most.
 FAR_BEHIND_NS = -1_000_000_000
 #: Who runs less than this share of what those beside it run, falls behind for good: 12 ms, half of
-#: the latency of 8 CPUs or more, are lost in the sleeps of 24 ms.
-_MUCH_LESS = 0.5
+#: the latency of 8 CPUs or more, are lost in 40 ms of those beside it.
+_MUCH_LESS = 0.7
 
 
 def start_lags(
@@ -41,7 +41,7 @@ def start_lags(
 
     Returns
     -------
-    int64[n], ns: 0, or FAR_BEHIND_NS of tasks asleep that run much less than those beside them.
+    int64[n], ns: 0, or FAR_BEHIND_NS of tasks that run much less than those beside them.
     """
     out = np.zeros(len(state), np.int64)
     good = (slices["start"] > -(1 << 62)) & (slices["end"] > -(1 << 62))
@@ -58,5 +58,5 @@ def start_lags(
     beside = np.bincount(cpu, ran * by_task[task], n_cpus) / on_cpu
     met = np.bincount(task, ran * beside[cpu], n) / np.maximum(by_task, 1.0)
     behind = by_task < _MUCH_LESS * met
-    out[(state == Start.ASLEEP) & behind[numbers]] = FAR_BEHIND_NS
+    out[(state != Start.UNBORN) & behind[numbers]] = FAR_BEHIND_NS
     return out

@@ -279,6 +279,10 @@ class Bench:
         """Put a task where it is at the beginning."""
         cpu = self.cpus[task.cpu]
         step = task.script[task.op] if task.op < len(task.script) else None
+        if state in (Start.RUNNING, Start.QUEUED):
+            tunes = self.tunes
+            lag = task.scaled(max(2 * tunes.slice, tunes.tick))
+            task.vruntime = max(task.vruntime, -(lag if tunes.eevdf else tunes.latency // 2))
         task.vruntime += cpu.rq.floor
         task.deadline = task.vruntime + task.scaled(self.tunes.slice)
         if state != Start.UNBORN and task.fair:
