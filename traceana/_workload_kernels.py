@@ -178,6 +178,37 @@ def in_turn(whom: Any, unseen: Any, share: Any) -> None:
 
 
 @njit
+def pay(first: Any, limit: int, sleeps: Any, alone: Any, ahead: Any) -> None:
+    """Which sleep or message takes which token, where each message takes one.
+
+    ``first`` int64 per sleep of a writer, in the order of time: the number of the first message
+    behind it. ``limit``: tokens that there are; with more taken than that before anything is sent,
+    the writer would wait for ever. ``sleeps`` int64 per sleep: 1 it ended with a token that some
+    message needs, 0 there is none. ``alone`` int64 per message: 1 no sleep took its token.
+    ``ahead`` int64 per sleep: how many tokens were taken before it that no message had been sent
+    for. A message that was waited for takes the token of the sleep; further sleeps behind one
+    message pay for those that follow.
+    """
+    owed = 0
+    i = 0
+    for m in range(len(alone)):
+        while i < len(first) and first[i] <= m:
+            sleeps[i] = 1 if owed < limit else 0
+            ahead[i] = owed
+            owed += sleeps[i]
+            i += 1
+        alone[m] = 0 if owed > 0 else 1
+        owed -= 1 - alone[m]
+    for j in range(i, len(first)):
+        sleeps[j] = 0
+        ahead[j] = owed
+    for j in range(i - 1, -1, -1):
+        if owed > 0 and sleeps[j] == 1:
+            sleeps[j] = 0
+            owed -= 1
+
+
+@njit
 def _row(
     op: Any, at_mark: Any, n: int, code: int, flags: int, task: int, value: int, mark: int
 ) -> int:

@@ -40,6 +40,8 @@ from traceana.errors import InputError, UsageError
 from traceana.simulate import Model, Simulation, simulate
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from traceana.calibrate import Calibration
     from traceana.capture import Capture
     from traceana.workload import Workload
@@ -100,13 +102,17 @@ def prepare(cap: Capture) -> Prepared:
     InputError
         Nothing in it runs and sleeps.
     """
+    from traceana._closed_loop_fit import fit
     from traceana.calibrate import calibrate
     from traceana.workload import extract
 
     work = extract(cap)
     if work.span_ns <= 0 or not len(work.tasks):
         raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
-    return Prepared(work, calibrate(cap, work), measure(cap, progress=1.0))
+    machine, recorded = calibrate(cap, work), measure(cap, progress=1.0)
+    if work.traffic:
+        work = fit(cap, work, machine, recorded.queue_delay_ns.get("p99"))
+    return Prepared(work, machine, recorded)
 
 
 def load(path: str | Path) -> Prepared:
@@ -288,10 +294,16 @@ def bursts_per_s(work: Workload) -> float | None:
     """Bursts that ended in a sleep (or would have, but for an early token), as recorded."""
     if not work.span_ns:
         return None
+    return float(recorded_bursts(work).sum()) * 1e9 / work.span_ns
+
+
+def recorded_bursts(work: Workload) -> NDArray[Any]:
+    """Bursts of each task that ended in a sleep (or would have), as recorded (int64[tasks])."""
     seen = np.isin(work.script["code"], _SLEEPS)
     if len(work.when) == len(work.script):
         seen &= work.when[:, 0] > -(1 << 62)
-    return float(seen.sum()) * 1e9 / work.span_ns
+    upto = np.append(0, np.cumsum(seen))
+    return np.asarray(upto[work.tasks["end"]] - upto[work.tasks["first"]])
 
 
 def run_once(

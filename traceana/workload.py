@@ -13,7 +13,7 @@ from the bursts is taken out: the model adds its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from traceana._sim_state import OP, TASK
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from traceana._workload_channels import Traffic
     from traceana.capture import Capture
 
 __all__ = ["Workload", "extract"]
@@ -76,6 +77,8 @@ class Workload:
         the LLC, and its mean, ns; -1 not known.
     idle_flips : list of int
         wakee_flips of each CPU's idle task at the begin; empty: 0.
+    traffic : list of Traffic
+        Groups of tasks that exchange messages, as extraction found them. Not saved.
     """
 
     tasks: Array
@@ -93,6 +96,7 @@ class Workload:
     budgets: list[int] = field(default_factory=list)
     newidle: tuple[int, int, int] = (-1, -1, -1)
     idle_flips: list[int] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
 
     @property
     def n_cpus(self) -> int:
@@ -169,13 +173,16 @@ class Workload:
         return replace(self, tasks=tasks, script=script, when=when, **other)
 
 
-def extract(cap: Capture, *, window: tuple[int, int] | None = None) -> Workload:
+def extract(
+    cap: Capture, *, window: tuple[int, int] | None = None, known: Sequence[Traffic] = ()
+) -> Workload:
     """Make the scripts of a capture's tasks.
 
     Parameters
     ----------
     cap : Capture
     window : ns of the capture's clock; default all of it
+    known : what is known better of groups of tasks that exchange messages
 
     Raises
     ------
@@ -184,7 +191,7 @@ def extract(cap: Capture, *, window: tuple[int, int] | None = None) -> Workload:
     """
     from traceana._workload_build import build
 
-    made = build(cap)
+    made = build(cap, known)
     return made if window is None else made.cut(window)
 
 
