@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+import traceana as ta
 from traceana import synth
 from traceana._closed_loop_fit import Shown, fitted, sleeps_across
+from traceana._closed_loop_runs import bursts_per_s, recorded_bursts, run_once
+from traceana._sim_state import Op
 from traceana._workload_channels import Traffic
-from traceana.closed_loop import bursts_per_s, prepare, recorded_bursts, run_once
+from traceana.closed_loop import prepare
 from traceana.rules.interface import UNCOMPILED
 from traceana.simulate import Model
 from traceana.workload import extract
@@ -111,11 +114,14 @@ def test_a_known_load_comes_out_as_it_was() -> None:
     assert found == pytest.approx(true.steps_per_s * 5 * 0.05, rel=0.1)
 
 
-def test_bursts_by_task_are_those_of_all() -> None:
-    work: Any = synth.make("mixed", pairs=2, hogs=1)
-    work = work.with_tables(work.tasks, work.script, work.when) if hasattr(work, "when") else work
-    n = recorded_bursts(work)
-    assert len(n) == len(work.tasks)
-    rate = bursts_per_s(work)
-    if rate is not None:
-        assert np.sum(n) * 1e9 / work.span_ns == pytest.approx(rate)
+def test_bursts_by_task_are_those_of_all(samples: Path) -> None:
+    work = extract(ta.open(samples / "sch-truth.dat.xz"))
+    found = recorded_bursts(work)
+    for i, task in enumerate(work.tasks):
+        rows = range(task["first"], task["end"])
+        sleeps = (Op.BLOCK, Op.NAP, Op.UNTIL, Op.RECV)
+        seen = [
+            r for r in rows if work.script["code"][r] in sleeps and work.when[r, 0] > -(1 << 62)
+        ]
+        assert found[i] == len(seen)
+    assert bursts_per_s(work) == pytest.approx(found.sum() * 1e9 / work.span_ns)

@@ -22,8 +22,9 @@ import traceana as ta
 from traceana import _closed_loop_words as words
 from traceana import synth, tunables
 from traceana._closed_loop_figures import Figures
+from traceana._closed_loop_runs import bursts_per_s, run_once
 from traceana._sim_state import Op
-from traceana.closed_loop import WARM_UP_NS, bursts_per_s, estimate, model_of, prepare, run_once
+from traceana.closed_loop import WARM_UP_NS, estimate, model_of, prepare
 from traceana.simulate import Model
 from traceana.workload import extract
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceana import schema
+from traceana._closed_loop_runs import recorded_bursts, run_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,6 @@ def fit(cap: Capture, work: Workload, machine: Calibration, tail: float | None) 
 
     ``tail``: the recorded 99th percentile of the queue delay, ns.
     """
-    from traceana.closed_loop import recorded_bursts, run_once
     from traceana.workload import extract
 
     model = machine.model()
