@@ -635,8 +635,11 @@ class TestFaults:
         assert "Traceback" in shown.stderr
 
     def test_interrupted(self) -> None:
+        # Whoever starts this in the background of a shell has SIGINT ignored.
+        before = signal.getsignal(signal.SIGINT)
         code = (
             "import os, signal, sys, traceana.capture as c\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "def slow(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
             "c.open = slow\n"
             "from traceana.cli import main\n"
@@ -645,7 +648,7 @@ class TestFaults:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 130
         assert done.stderr == "traceana: interrupted\n"
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is before
 
     def test_cache_that_cannot_be_written(self, shell: Cli, tmp_path: Path) -> None:
         blocked = tmp_path / "file"

@@ -357,6 +357,14 @@ class TestVerbs:
         again = cli("synth", "pingpong", "-o", str(target))
         assert again.status == 2 and "--force" in again.err
 
+    def test_synth_says_that_a_file_holds_no_events(self, cli: Cli, tmp_path: Path) -> None:
+        target = tmp_path / "x.dat"
+        asked = ("synth", "pingpong", "--time", "5ms", "--warm-up", "1ms", "-o", str(target))
+        ran = cli(*asked)
+        assert ran.status == 0 and ran.out == ""
+        assert "give -o NAME.traceana" in ran.err and "work done" in target.read_text()
+        assert cli(*asked, "-f", "-q").err == ""
+
     def test_simulate_answers_in_json(self, cli: Cli, samples: Path) -> None:
         ran = cli(
             "simulate", str(samples / "pp6-base.dat"), "--rule", "sis_short_v5", "--seeds", "2",

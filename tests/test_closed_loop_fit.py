@@ -108,6 +108,8 @@ def test_a_known_load_comes_out_as_it_was() -> None:
     assert again.progress == pytest.approx(1, abs=0.05)
     assert again.idle_share == pytest.approx(true.idle_share, abs=0.02)
     assert again.wakeups_per_s == pytest.approx(true.wakeups_per_s, rel=0.08)
+    # And the reader is told that this is a fit.
+    assert any("(a fit)" in note for note in made.calibration.notes)
     # How many messages there were: the generator knows.
     assert true.steps_per_s is not None
     found = made.work.counts["sent"] + made.work.counts["inferred"]

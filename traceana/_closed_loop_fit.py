@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceana import schema
-from traceana._closed_loop_runs import recorded_bursts, run_once
+from traceana._closed_loop_runs import Progress, recorded_bursts, run_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from traceana.capture import Capture
     from traceana.workload import Workload
 
-__all__ = ["Shown", "fit", "fitted", "sleeps_across"]
+__all__ = ["Shown", "fit", "fitted", "said", "sleeps_across"]
 
 Size = tuple[int, int]
 #: Runs of the model at most, and how many in a row that bring nothing.
@@ -74,7 +74,13 @@ class _Apart:
         return abs(self.progress) < _NEAR[0] and abs(self.sleeps) < _NEAR[1]
 
 
-def fit(cap: Capture, work: Workload, machine: Calibration, tail: float | None) -> Workload:
+def fit(
+    cap: Capture,
+    work: Workload,
+    machine: Calibration,
+    tail: float | None,
+    on_progress: Progress | None = None,
+) -> Workload:
     """The workload of a capture whose run on its machine comes nearest to the recording.
 
     ``tail``: the recorded 99th percentile of the queue delay, ns.
@@ -83,8 +89,13 @@ def fit(cap: Capture, work: Workload, machine: Calibration, tail: float | None) 
 
     model = machine.model()
     span = min(work.span_ns, _SPAN_NS)
+    rounds = 0
 
     def again(now: Workload) -> Shown:
+        nonlocal rounds
+        if on_progress is not None:
+            on_progress(rounds, _ROUNDS)
+        rounds += 1
         figures, run, seen = run_once(now, model, begin_ns=now.begin_ns, span_ns=span)
         due = recorded_bursts(now) * span / now.span_ns
         n = len(now.tasks)
@@ -92,7 +103,27 @@ def fit(cap: Capture, work: Workload, machine: Calibration, tail: float | None) 
         progress = dict(zip(now.tasks["pid"].tolist(), done.tolist(), strict=True))
         return Shown(sleeps_across(seen, now.traffic), progress, figures.queue_delay_ns.get("p99"))
 
-    return fitted(work, again, lambda known: extract(cap, known=known), tail, span / work.span_ns)
+    with cap.quietly():
+        return fitted(
+            work, again, lambda known: extract(cap, known=known), tail, span / work.span_ns
+        )
+
+
+def said(work: Workload) -> str:
+    """What was made of its messages, in words."""
+    rooms = " or ".join(dict.fromkeys(f"{t.room:.1f}" for t in work.traffic))
+    if all(t.scale == 1 for t in work.traffic):
+        how = "as their sleeps tell; no other numbers came nearer to the recording"
+    else:
+        factors = " or ".join(dict.fromkeys(f"{t.scale:.2f}" for t in work.traffic))
+        how = (
+            f"{factors} times what their sleeps tell; both set so that the model's run sleeps as "
+            "often as the recording (a fit)"
+        )
+    return (
+        "most messages between tasks leave no event: how many there were and how many a writer has "
+        f"under way at most ({rooms}) is inferred, {how}"
+    )
 
 
 def sleeps_across(cap: Capture, traffic: Sequence[Traffic]) -> Counter[int]:

@@ -178,9 +178,21 @@ def _group(*columns: Array) -> Array:
     """Dense number of each distinct row."""
     key = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        _, which = np.unique(column, return_inverse=True)
-        _, key = np.unique(key * (int(which.max()) + 1) + which, return_inverse=True)
+        which = _dense(column.astype(np.int64))
+        key = _dense(key * (int(which.max()) + 1) + which)
     return key
+
+
+def _dense(values: Array) -> Array:
+    """Rank of each value among those that occur."""
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span > max(4 * len(values), _FEW):
+        return np.asarray(np.unique(values, return_inverse=True)[1])
+    there = np.zeros(span, np.int64)
+    there[values - least] = 1
+    ranks: Array = (np.cumsum(there) - 1)[values - least]
+    return ranks
 
 
 def _low(group: Array, values: Array, n: int) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -329,6 +330,15 @@ class Capture:
         """Record batches of the ``events`` table, in the order of time."""
         for chunk in self._chunks():
             yield chunk.events.to_arrow()
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Read without telling progress: within work that tells its own."""
+        told, self._progress = self._progress, None
+        try:
+            yield
+        finally:
+            self._progress = told
 
     def event_columns(self) -> Iterator[EventColumns]:
         """The same as arrays (:class:`traceana.columns.EventColumns`)."""

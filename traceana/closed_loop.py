@@ -80,8 +80,11 @@ class Prepared:
         save(Path(path), self.work, self.calibration, self.recorded or UNKNOWN)
 
 
-def prepare(cap: Capture) -> Prepared:
+def prepare(cap: Capture, *, on_progress: Progress | None = None) -> Prepared:
     """Extract a capture's workload and measure its machine.
+
+    Where messages leave no event, the model runs some times to tell how many there are; of that
+    `on_progress` is told (what is done, of what at most).
 
     Raises
     ------
@@ -90,7 +93,7 @@ def prepare(cap: Capture) -> Prepared:
     InputError
         Nothing in it runs and sleeps.
     """
-    from traceana._closed_loop_fit import fit
+    from traceana._closed_loop_fit import fit, said
     from traceana.calibrate import calibrate
     from traceana.workload import extract
 
@@ -99,7 +102,8 @@ def prepare(cap: Capture) -> Prepared:
         raise InputError(cap.path, "no task of this capture runs and sleeps; nothing to simulate")
     machine, recorded = calibrate(cap, work), measure(cap, progress=1.0)
     if work.traffic:
-        work = fit(cap, work, machine, recorded.queue_delay_ns.get("p99"))
+        work = fit(cap, work, machine, recorded.queue_delay_ns.get("p99"), on_progress)
+        machine = replace(machine, notes=[*machine.notes, said(work)])
     return Prepared(work, machine, recorded)
 
 

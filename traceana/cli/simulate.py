@@ -260,7 +260,8 @@ def _source(options: Options) -> Iterator[tuple[Capture | None, Callable[[], Pre
                     raise MissingEventsError((name,), "simulate")
             from traceana import closed_loop
 
-            return closed_loop.prepare(cap)
+            with Progress(quiet=options.quiet, unit="") as progress:
+                return closed_loop.prepare(cap, on_progress=progress)
 
         yield cap, load
 

@@ -238,6 +238,8 @@ def _answer(
         store.write(cap, target, force=options.force)
         if not options.quiet:
             say(f"{sum(cap.counts.values())} events are in {target}")
+    elif options.output != "-" and not options.quiet:
+        say(f"{target} holds the figures; for the events, give -o NAME.traceana")
     told = figures.to_json()
     document = {
         "family": family, "cpus": cpus, "tasks": len(made.tasks), "rule": model.rule,
