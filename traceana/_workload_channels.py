@@ -15,10 +15,10 @@ wakes nobody, so that most messages leave no event. What the events do tell:
 
 So a writer's script becomes BLOCK (room for one more), RUN, SEND; a reader's RECV, RUN, REPLY,
 which gives the room back to whoever sent it. Each takes as often as it is sent to; a writer that is
-woken for each message that is answered takes room for several before it sends. Recorded are
-the sleeps, the wakeups and the CPU time; inferred is how it is cut into messages.
-``_closed_loop_fit`` tries what was inferred on the model. Which of the two
-groups writes hardly matters for a circle: it is the one of which more is under way when it sleeps.
+woken for each message that is answered takes room for several before it sends. Recorded are the
+sleeps, the wakeups and the CPU time; inferred is how it is cut into messages, which
+``_closed_loop_fit`` tries on the model. Which of the two groups writes hardly matters for a circle:
+it is the one of which more is under way when it sleeps.
 """
 
 from __future__ import annotations
@@ -274,8 +274,8 @@ def add_channels(
         added += one.extra
         room[writers] = one.room
         # A sleep of the second side ends with a message of the first.
-        under_way = float(room[writers].mean())
-        traffic.append(Traffic((a, b), (slept[1], slept[0]), many, under_way, scale))
+        mean = float(room[writers].mean())
+        traffic.append(Traffic((a, b), (slept[1], slept[0]), many, mean, scale))
         members[writers] = members[readers] = True
         box += len(readers)
         counts["channels"] += 1
