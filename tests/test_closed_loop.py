@@ -179,6 +179,19 @@ def test_a_rule_is_held_against_what_the_warm_up_alone_does() -> None:
     assert e.drift("idle_share") == pytest.approx(0.015)
     assert "rises from 23.4 % to 23.6 %" in e.sentence
     assert not e.usable(e.outcomes[0])
+    assert e.behind_warm_up is drifted
+
+
+def test_a_model_that_runs_away_by_itself_is_not_usable() -> None:
+    """hbx: 17 % too many wakeups from the recorded state, and twice as many behind the warm-up."""
+    rate = 200_000.0
+    e = _estimate({"wakeups_per_s": rate}, [{"wakeups_per_s": rate}], [{"wakeups_per_s": 2 * rate}])
+    drifted = Several([_figures(wakeups_per_s=2 * rate)])
+    e = replace(e, drifted=drifted, outcomes=[replace(e.outcomes[0], warm=True)])
+    assert "activity +0.0 % wakeups/s" in e.sentence
+    assert "+100.0 % of the wakeups under the recorded rule alone" in e.sentence
+    assert "Not usable: it does not stay near the recorded state" in e.sentence
+    assert not e.usable(e.outcomes[0])
 
 
 class TestSettled:

@@ -7,6 +7,7 @@ a timer fires 0.9 before its sched_waking, a record of an interrupt takes 1.12.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -658,6 +659,17 @@ def test_a_damaged_description_is_refused(sample: Workload, tmp_path: Path, text
         Workload.load(tmp_path / "w")
     with pytest.raises(InputError, match=r"no workload\.json"):
         Workload.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("newidle", ([1], [1, 2, 3, 4], []))
+def test_a_list_of_another_length_is_refused(
+    sample: Workload, tmp_path: Path, newidle: list[int]
+) -> None:
+    sample.save(tmp_path / "w")
+    path = tmp_path / "w" / "workload.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"newidle": newidle}))
+    with pytest.raises(FormatError, match="newidle"):
+        Workload.load(tmp_path / "w")
 
 
 @pytest.mark.parametrize("file", ["script.parquet", "tasks.parquet", "topology.parquet"])

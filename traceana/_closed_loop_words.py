@@ -68,7 +68,15 @@ def believed(estimate: Estimate) -> bool:
     if estimate.explained < LEAST_EXPLAINED:
         return False
     errors = {name: estimate.error(name) for name in HEADLINES}
+    if _runaway(estimate):
+        return False
     return all(e is not None and abs(e) <= TOO_FAR[name] for name, e in errors.items())
+
+
+def _runaway(estimate: Estimate) -> bool:
+    """Whether the model goes far away by itself: no state that it comes to is the recorded one."""
+    drifts = {name: estimate.drift(name) for name in HEADLINES}
+    return any(d is not None and abs(d) > TOO_FAR[name] for name, d in drifts.items())
 
 
 def tells(estimate: Estimate, outcome: Outcome) -> bool:
@@ -131,9 +139,9 @@ def one(estimate: Estimate, outcome: Outcome) -> str:
         return f"{text} (on {estimate.altered}: nothing recorded to hold it against)."
     if error is not None:
         text += f"; the model's own error on the recording is {100 * abs(error):.1f} points"
-        drift = estimate.drift("idle_share")
-        if drift is not None and abs(drift) > abs(error):
-            text += f", and it drifts by {100 * drift:+.1f} points under the recorded rule alone"
+        said = _drifts(estimate)
+        if said:
+            text += f", and it drifts by {said} under the recorded rule alone"
     text += "."
     if not believed(estimate):
         return text + " Not usable: " + _why_not(estimate) + "."
@@ -147,12 +155,24 @@ def one(estimate: Estimate, outcome: Outcome) -> str:
     return text
 
 
+def _drifts(estimate: Estimate) -> str:
+    """What the warm-up alone changes by more than the model's error."""
+    said = []
+    for name, unit in (("idle_share", "points of idle"), ("wakeups_per_s", "% of the wakeups")):
+        drift, error = estimate.drift(name), estimate.error(name)
+        if drift is not None and error is not None and abs(drift) > abs(error):
+            said.append(f"{100 * drift:+.1f} {unit}")
+    return " and ".join(said)
+
+
 def _why_not(estimate: Estimate) -> str:
     if estimate.explained < LEAST_EXPLAINED:
         return f"only {100 * estimate.explained:.1f} % of the recorded wakeups are explained"
     idle, rate = estimate.error("idle_share"), estimate.error("wakeups_per_s")
     if idle is None or rate is None:
         return "the recording does not tell what the model could be held against"
+    if abs(idle) <= TOO_FAR["idle_share"] and abs(rate) <= TOO_FAR["wakeups_per_s"]:
+        return "it does not stay near the recorded state under the recorded rule"
     return (
         f"under the recorded rule the model is {100 * idle:+.1f} points of idle and "
         f"{100 * rate:+.1f} % of the wakeups off"

@@ -127,6 +127,8 @@ def _read(path: Path, about: dict[str, Any]) -> Workload:
             raise ValueError("a set of CPUs that are not there")
         allowed[i, at] = 1
     newidle = about.get("newidle", [-1, -1, -1])
+    if len(newidle) != 3:
+        raise ValueError("newidle are three times")
     made = Workload(
         tasks=tasks,
         script=script,

@@ -216,6 +216,11 @@ class Estimate:
             return self.drifted
         return self.baseline.runs
 
+    @property
+    def behind_warm_up(self) -> Several | None:
+        """The recorded rule behind the warm-up that the variants had; None: they had none."""
+        return self.drifted if any(o.warm for o in self.outcomes) else None
+
     def drift(self, name: str) -> float | None:
         """How far the model's own rule leads away from the baseline during the warm-up."""
         if self.drifted is None:

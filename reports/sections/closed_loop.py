@@ -13,7 +13,8 @@ from traceana.reports.model import Column, Section, Strong, Table, say
 from traceana.reports.words import clean
 
 if TYPE_CHECKING:
-    from traceana.closed_loop import Estimate, Outcome
+    from traceana._closed_loop_figures import Several
+    from traceana.closed_loop import Estimate
 
 __all__ = ["fill"]
 
@@ -59,14 +60,14 @@ def _figures(found: Estimate) -> Table:
             r.queue_delay_ns["p99"], r.wakeup_latency_ns["p99"], r.waker_cpu_share, r.progress,
         ]
     ]  # fmt: skip
-    rows.append(_row(f"model, {clean(found.baseline.rule)}", found.baseline))
-    rows += [_row(clean(o.variant.label or o.rule), o) for o in found.outcomes]
+    rows.append(_row(f"model, {clean(found.baseline.rule)}", found.baseline.runs))
+    if found.behind_warm_up is not None:
+        rows.append(_row(f"{clean(found.baseline.rule)}, warmed up", found.behind_warm_up))
+    rows += [_row(clean(o.variant.label or o.rule), o.runs) for o in found.outcomes]
     return Table("closed-loop", "Recorded and simulated, means over seeds", columns, rows)
 
 
-def _row(label: str, outcome: Outcome) -> list[Any]:
-    runs = outcome.runs
-
+def _row(label: str, runs: Several) -> list[Any]:
     def whole(name: str) -> int | None:
         return _whole(runs.mean(name))
 

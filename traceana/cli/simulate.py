@@ -29,8 +29,9 @@ from traceana.errors import MissingEventsError, UsageError
 from traceana.output import Field, Sheet
 
 if TYPE_CHECKING:
+    from traceana._closed_loop_figures import Several
     from traceana.capture import Capture
-    from traceana.closed_loop import Estimate, Outcome, Prepared, Variant
+    from traceana.closed_loop import Estimate, Prepared, Variant
 
 __all__ = ["check_store", "register"]
 
@@ -355,8 +356,10 @@ def _rows(found: Estimate) -> list[list[Any]]:
         recorded.queue_delay_ns["p50"], recorded.queue_delay_ns["p99"],
         recorded.wakeup_latency_ns["p99"], recorded.waker_cpu_share, recorded.progress,
     ]  # fmt: skip
-    rows = [first, _row(f"baseline: {found.baseline.rule}", found.baseline)]
-    rows += [_row(o.variant.label or o.rule, o) for o in found.outcomes]
+    rows = [first, _row(f"baseline: {found.baseline.rule}", found.baseline.runs)]
+    if found.behind_warm_up is not None:
+        rows.append(_row(f"{found.baseline.rule}, warmed up", found.behind_warm_up))
+    rows += [_row(o.variant.label or o.rule, o.runs) for o in found.outcomes]
     return [
         [
             round(v) if f.kind in ("int", "ns") and v is not None else v
@@ -366,8 +369,7 @@ def _rows(found: Estimate) -> list[list[Any]]:
     ]
 
 
-def _row(label: str, outcome: Outcome) -> list[Any]:
-    runs = outcome.runs
+def _row(label: str, runs: Several) -> list[Any]:
     return [
         label, runs.mean("idle_share"), runs.spread("idle_share"), runs.mean("wakeups_per_s"),
         runs.mean("edges_per_s"), runs.mean("queue_delay_ns.p50"), runs.mean("queue_delay_ns.p99"),
